@@ -158,7 +158,8 @@ TEST_F(ConnectionsTest, DoctorOnASmallSharedMemoryPrintsItsResultAlone) {
       std::cerr << "no file system can be mounted here: " << why << "\n";
       _exit(kImpossible);
     }
-    const ProgramEnd end = Run({"doctor", "--json", "--db", database_, "--memory", "host"});
+    const ProgramEnd end =
+        Run({"doctor", "--json", "--ranks", "4", "--db", database_, "--memory", "host"});
     EXPECT_EQ(end.exit_code, 0) << end.err;
     const nlohmann::json findings = Document(end)["result"]["findings"];
     const auto find = [&](const char* subject) {

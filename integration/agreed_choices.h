@@ -7,32 +7,40 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/problem/choice_id.h"
 #include "core/problem/problem.h"
 
 namespace cotune {
 
-// Maps a collective with its count to the choice that runs it, in whatever program it stands. An
-// entry never changes, because a captured graph may hold it. Every rank adds the same entries in
-// the same order. One thread at a time uses it.
+// Maps a collective with its count to the choice that runs it, in whatever program it stands. The
+// entry of one count never changes, because a captured graph may hold it. The choices of all counts
+// have an owner, which may replace them while no captured graph holds one; the caller knows that.
+// Every rank adds the same entries in the same order. One thread at a time uses it.
 class AgreedChoices {
  public:
-  // The choice for a count; nothing: the default.
-  using Choice = std::optional<ChoiceId>;
-  using ChoiceOfCount = std::function<Choice(uint64_t count)>;
+  // The choices for a count, in the order in which they are tried: the first one that a backend
+  // lists runs the collective. None, or none that is listed: the default.
+  using Candidates = std::vector<ChoiceId>;
+  using CandidatesOfCount = std::function<Candidates(uint64_t count)>;
 
   // Agrees on the choice of one count, unless there is one.
-  void Add(const ProblemClass& cls, uint64_t count, Choice choice);
-  // Agrees on the choices of all counts that have none, unless that was done before.
-  void AddAllCounts(const ProblemClass& cls, ChoiceOfCount choice_of);
+  void Add(const ProblemClass& cls, uint64_t count, Candidates candidates);
+  // Agrees on the choices of all counts that have none of their own. It does nothing if another
+  // owner did so before, and replaces the choices of the same owner.
+  void AddAllCounts(const ProblemClass& cls, uint64_t owner, CandidatesOfCount candidates_of);
   // The outer optional is empty if nothing is agreed.
-  std::optional<Choice> Find(const ProblemClass& cls, uint64_t count) const;
+  std::optional<Candidates> Find(const ProblemClass& cls, uint64_t count) const;
   bool empty() const { return choices_.empty() && all_counts_.empty(); }
 
  private:
-  std::map<std::pair<ProblemClass, uint64_t>, Choice> choices_;
-  std::map<ProblemClass, ChoiceOfCount> all_counts_;
+  std::map<std::pair<ProblemClass, uint64_t>, Candidates> choices_;
+  struct AllCounts {
+    uint64_t owner;
+    CandidatesOfCount candidates_of;
+  };
+  std::map<ProblemClass, AllCounts> all_counts_;
 };
 
 }  // namespace cotune

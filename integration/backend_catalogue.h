@@ -74,11 +74,13 @@ class BackendCatalogue {
   const std::vector<PluginReport>& reports() const { return reports_; }
   // Settings of backends that nobody could check: the backend is not used here.
   const std::vector<std::string>& setting_warnings() const { return setting_warnings_; }
-  // The ids that tell builds of one version of a plugin apart, by backend.
+  // The ids that tell builds of one version of a plugin apart, by backend. A measurement is valid
+  // for them as well as for the identity.
   const std::map<std::string, std::string>& builds() const { return builds_; }
   // "key=value key=value" for each backend that has settings, by name.
   const std::map<std::string, std::string>& setting_texts() const { return setting_texts_; }
-  // The backend's version with its libraries and settings: what a measurement of it is valid for.
+  // The backend's version with its libraries and settings, for which a measurement is valid. Users
+  // read it, so that the build is kept apart.
   std::string IdentityOf(const Backend& backend) const;
 
   // Why no backend can be used. `group_refusals`: of backends that are there and have no group.

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "core/base/counted.h"
 #include "core/database/tuned_database_file.h"
@@ -40,7 +41,7 @@ Status DatabaseCells::Open() {
     return Propagate(loaded);
   }
   if (journal_ != nullptr) {
-    for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
+    TakeReplayed();
     kept_cells_ = fresh_.size();
     lost_bytes_ = journal_->lost_bytes();
   }
@@ -87,6 +88,7 @@ std::optional<CellResult> DatabaseCells::Find(const Problem& problem) {
   if (!entry || !BackendsThatDidNotRace(entry->fingerprint, fingerprint_).empty()) {
     return std::nullopt;
   }
+  if (entry->cell.is_unsteady) return std::nullopt;
   // The winner is decided anew, by the rules of this tune: among what can run here.
   std::erase_if(entry->cell.verdicts, [&](const Verdict& verdict) {
     const std::vector<ChoiceId> steps = verdict.id.steps();
@@ -102,11 +104,15 @@ std::vector<std::string> DatabaseCells::WhatIsMeasuredAgain(
   if (place_.force) return {};
   int64_t without_backends = 0;
   std::set<std::string> backends;
-  std::map<std::string, int64_t> other_connections;  // the differences and their counts
+  std::map<std::string, int64_t> other_builds;  // the differences and their counts
+  std::map<std::string, int64_t> other_connections;
   for (const Problem& problem : problems) {
     const auto entry = database_.Find(problem, fingerprint_);
     if (!entry && entry.error().reason == MissReason::kConnectionsDiffer) {
       ++other_connections[entry.error().detail];
+    }
+    if (!entry && entry.error().reason == MissReason::kBackendBuildDiffers) {
+      ++other_builds[entry.error().detail];
     }
     if (!entry) continue;
     const std::vector<std::string> absent =
@@ -116,14 +122,15 @@ std::vector<std::string> DatabaseCells::WhatIsMeasuredAgain(
   }
   std::vector<std::string> texts;
   const auto say = [&texts](int64_t cells, const std::string& how) {
-    texts.push_back(fmt::format("{} of the database {} measured {}: measured again",
-                                Counted(cells, "cell"), cells == 1 ? "was" : "were", how));
+    texts.push_back(fmt::format("{} of the database {} {}: measured again", Counted(cells, "cell"),
+                                cells == 1 ? "was" : "were", how));
   };
   if (without_backends > 0) {
-    say(without_backends, fmt::format("without {}", fmt::join(backends, ", ")));
+    say(without_backends, fmt::format("measured without {}", fmt::join(backends, ", ")));
   }
+  for (const auto& [detail, cells] : other_builds) say(cells, detail);
   for (const auto& [detail, cells] : other_connections) {
-    say(cells, fmt::format("with other connections ({})", detail));
+    say(cells, fmt::format("measured with other connections ({})", detail));
   }
   return texts;
 }
@@ -131,18 +138,19 @@ std::vector<std::string> DatabaseCells::WhatIsMeasuredAgain(
 std::vector<LeftOutChoice> DatabaseCells::Begin() {
   if (journal_ == nullptr) return {};
   has_begun_ = true;
-  if (Status begun = journal_->Begin(); !begun) {
+  if (Status begun = journal_->Begin(fingerprint_.builds); !begun) {
     // The first cell that is measured says so.
     return {};
   }
   // Processes vanish for other reasons too, so that one end without a known cause is no proof.
   constexpr int kVanishedMax = 2;
+  std::vector<JournalBlame> blames = journal_->blames();
+  std::erase_if(blames, [this](const JournalBlame& blame) { return !CanEndThisTune(blame); });
   std::vector<LeftOutChoice> left_out;
-  for (const JournalBlame& blame : journal_->blames()) {
-    const auto vanished = std::count_if(
-        journal_->blames().begin(), journal_->blames().end(), [&](const JournalBlame& other) {
-          return !other.is_certain() && other.attempt.IsOfSameChoice(blame.attempt);
-        });
+  for (const JournalBlame& blame : blames) {
+    const auto vanished = std::count_if(blames.begin(), blames.end(), [&](const auto& other) {
+      return !other.is_certain() && other.attempt.IsOfSameChoice(blame.attempt);
+    });
     const auto is_same = [&](const LeftOutChoice& other) {
       return other.problem_class == blame.attempt.problem_class &&
              other.choice == blame.attempt.choice;
@@ -152,6 +160,16 @@ std::vector<LeftOutChoice> DatabaseCells::Begin() {
     left_out.push_back({blame.attempt.problem_class, blame.attempt.choice, ReasonOf(blame)});
   }
   return left_out;
+}
+
+bool DatabaseCells::CanEndThisTune(const JournalBlame& blame) const {
+  if (blame.attempt.IsOfOtherBuild(fingerprint_.builds)) return false;
+  const Result<ChoiceId> choice = ChoiceId::Parse(blame.attempt.choice);
+  if (!choice) return false;
+  const std::vector<ChoiceId> steps = choice->steps();
+  return std::all_of(steps.begin(), steps.end(), [this](const ChoiceId& step) {
+    return fingerprint_.backends.contains(std::string(step.backend()));
+  });
 }
 
 void DatabaseCells::NoteAttempt(const Problem& problem, const ChoiceId* choice) {
@@ -233,13 +251,31 @@ Result<bool> DatabaseCells::Save(bool is_forced) {
     COTUNE_RETURN_IF_ERROR(has_begun_ ? journal_->Clear() : Status());
     return false;
   }
+  fresh_.DropOtherBuilds(recorded_);
   MergeFresh(is_forced);
   // A cell that the database had is measured anew only where its winner is left out: that one
   // goes, whatever the times of the two say.
   database_.Replace(recorded_);
+  // A plugin that is rebuilt every day must not leave its results of every day.
+  database_.DropOtherBuilds(fresh_);
   COTUNE_RETURN_IF_ERROR(database_.Save(place_.path));
   COTUNE_RETURN_IF_ERROR(journal_->Clear());
   return true;
+}
+
+void DatabaseCells::TakeReplayed() {
+  TunedDatabase of_one_tune;  // or of several with the same fingerprint
+  const auto take = [this, &of_one_tune] {
+    fresh_.DropOtherBuilds(of_one_tune);
+    fresh_.Merge(std::exchange(of_one_tune, {}));
+  };
+  for (const DatabaseEntry& entry : journal_->replayed()) {
+    const bool is_of_other =
+        !of_one_tune.empty() && *of_one_tune.rows().front().fingerprint != entry.fingerprint;
+    if (is_of_other) take();
+    of_one_tune.Put(entry);
+  }
+  take();
 }
 
 void DatabaseCells::MergeFresh(bool is_forced) {

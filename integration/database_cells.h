@@ -41,11 +41,12 @@ class DatabaseCells final : public KnownCells {
   // is measured could not be kept.
   Status CheckWritable(const std::vector<Problem>& problems);
 
-  // A cell is not known when a backend that is here now did not take part in it: it might win.
+  // A cell is not known when a backend that is here now did not take part in it, or did as another
+  // build of its plugin: it might win.
   std::optional<CellResult> Find(const Problem& problem) override;
 
   // One text for each reason for which cells of the database are measured again: a backend did not
-  // take part, or the ranks reached each other in other ways.
+  // take part or was another build of its plugin, or the ranks reached each other in other ways.
   std::vector<std::string> WhatIsMeasuredAgain(const std::vector<Problem>& problems) const;
 
   std::vector<LeftOutChoice> Begin() override;
@@ -75,11 +76,18 @@ class DatabaseCells final : public KnownCells {
   // Waits for the tune that writes to the database, and reads what it has left there.
   Status TakeAfterOther();
 
+  // Takes the cells of interrupted tunes. If several builds of a plugin have measured one, the last
+  // build counts.
+  void TakeReplayed();
+
   // The user who forces a measurement wants it whatever the file says: its old one may be of a
   // machine whose clock ran ahead.
   void MergeFresh(bool is_forced);
 
   bool FileExists() const;
+
+  // The choice can run here, and its plugins are the builds that were blamed.
+  bool CanEndThisTune(const JournalBlame& blame) const;
 
   std::string ReasonOf(const JournalBlame& blame) const;
 

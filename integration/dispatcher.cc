@@ -35,6 +35,43 @@ Error RefusedAlone(const ChoiceId& id, Error error) {
   return error;
 }
 
+// Returns why no backend lists a choice for a problem.
+std::string WhyNotListed(const BackendGroups& groups, const Program& program,
+                         const Problem& problem, const ChoiceId& id) {
+  for (const Refusal& refusal : ListChoicesOf(groups, program, problem).refusals) {
+    if (refusal.choice == id.text()) return refusal.reason;
+  }
+  return "no backend offers it for this call";
+}
+
+// Returns whether all steps of a choice run by backends that run steps of the other one.
+bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
+  const std::vector<ChoiceId> known = other.steps();
+  const std::vector<ChoiceId> steps = id.steps();
+  return std::all_of(steps.begin(), steps.end(), [&](const ChoiceId& step) {
+    return std::any_of(known.begin(), known.end(),
+                       [&](const ChoiceId& each) { return each.backend() == step.backend(); });
+  });
+}
+
+// "all_reduce sum f32 out of place"; "program NAME".
+std::string CallsText(const ProblemClass& cls, const Program& program) {
+  if (cls.program_digest == 0) return InWords(DispatchKey::Of(cls));
+  const std::string& name = program.graph().name();
+  return name.empty() ? fmt::format("program {:016x}", cls.program_digest) : "program " + name;
+}
+
+// The command that measures calls of the class.
+std::string TuneCommandFor(const ProblemClass& cls) {
+  if (cls.program_digest != 0) return "cotune tune --program FILE";
+  std::string command =
+      fmt::format("cotune tune --collective {} --dtype {}", Name(cls.collective), Name(cls.dtype));
+  if (cls.reduction != Reduction::kNone && cls.reduction != Reduction::kSum) {
+    command += fmt::format(" --reduction {}", Name(cls.reduction));
+  }
+  return cls.in_place ? command + " --in-place" : command;
+}
+
 // Below it the deadline of a call is taken from the exact clock.
 constexpr int64_t kCoarseTimeoutNs = 1'000'000'000;
 
@@ -371,87 +408,155 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key, const Pr
 }
 
 void Dispatcher::SayUntuned(const PlanKey& key, const Program& program) {
-  const ProblemClass& cls = key.problem.cls;
   // Without any row the first call has said that nothing is tuned.
   if (rank_ != 0 || key.table->rows().empty() || key.problem.count == 0) return;
-  if (job_.lines() == nullptr || !untuned_.insert(DispatchKey::Of(cls)).second) return;
-  std::string calls(Name(cls.collective));
-  if (cls.reduction != Reduction::kNone) calls += fmt::format(" {}", Name(cls.reduction));
-  calls += fmt::format(" {}{}", Name(cls.dtype), cls.in_place ? " in place" : "");
-  if (cls.program_digest != 0) {
-    const std::string& name = program.graph().name();
-    calls = name.empty() ? fmt::format("program {:016x}", cls.program_digest) : "program " + name;
-  }
+  if (job_.lines() == nullptr || has_said_untuned_) return;
+  has_said_untuned_ = true;
   EmitLine(*job_.lines(), Severity::kWarning,
-           fmt::format("calls of {} run the default choice: the table has other calls, and none of "
-                       "these; tune them too",
-                       calls));
+           fmt::format("calls of {} run the default choice: the table has other calls, and none "
+                       "that is near to these; `{}` tunes them (this is not repeated for further "
+                       "calls)",
+                       CallsText(key.problem.cls, program), TuneCommandFor(key.problem.cls)));
+}
+
+Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareChoice(const PlanKey& key,
+                                                                          const Program& program,
+                                                                          const Choice& choice) {
+  auto plan = std::make_unique<CachedPlan>(key, program);
+  const int64_t deadline_ns =
+      job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
+  COTUNE_TRY(plan->caller, MakeCaller(job_.groups(), plan->program, key.problem, choice));
+  COTUNE_RETURN_IF_ERROR(plan->caller->Precompile(deadline_ns));
+  COTUNE_RETURN_IF_ERROR(PrepareForGraphs(*plan, deadline_ns));
+  return plan;
+}
+
+bool Dispatcher::MayRunUnlisted(const PlanKey& key) const {
+  // The agreement has found each of its choices in a list.
+  if (key.table == nullptr) return true;
+  // A backend may take the winner of a neighbouring size without listing it, for example because
+  // it lists fewer values of a parameter at this size. Yet only the list applies the rule of
+  // numerics, and has no choice that cannot run this dtype or place.
+  if (job_.groups().numerics() != NumericsRule::kAny) return false;
+  return key.table->Find(DispatchKey::Of(key.problem.cls)) != nullptr;
+}
+
+Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareWinner(const PlanKey& key,
+                                                                          const Program& program,
+                                                                          std::string& refused) {
+  const ChoiceId& id = ChosenBy(key);
+  const std::optional<Choice> listed = FindChoice(job_.groups(), program, key.problem, id);
+  if (!listed && !MayRunUnlisted(key)) {
+    refused =
+        fmt::format("{}: {}", id.text(), WhyNotListed(job_.groups(), program, key.problem, id));
+    return nullptr;
+  }
+  Result<std::unique_ptr<CachedPlan>> plan =
+      PrepareChoice(key, program, listed ? *listed : Choice{.id = id});
+  if (plan) return plan;
+  if (listed || EndsTheGroup(plan.error().code)) {
+    return tl::make_unexpected(RefusedAlone(id, plan.error()));
+  }
+  refused = fmt::format("{}: {}", id.text(), plan.error().ToText());
+  return nullptr;
+}
+
+std::optional<Choice> Dispatcher::ListedNextBest(const PlanKey& key, const Program& program) const {
+  if (key.table == nullptr || key.choice_index == DispatchTable::kNoChoice) return std::nullopt;
+  const Problem& problem = key.problem;
+  const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
+  const NextBest& next_best = key.table->NextBestOf(DispatchKey::Of(problem.cls), problem.bytes());
+  for (const ChoiceId& id : next_best.choices()) {
+    // It is only known of the winner's backends that they have taken the call's buffers.
+    if (is_symmetric && !HasBackendsOf(ChosenBy(key), id)) continue;
+    if (std::optional<Choice> found = FindChoice(job_.groups(), program, problem, id)) return found;
+  }
+  return std::nullopt;
+}
+
+// That no backend lists or takes the table's choice follows from the problem alone, and the choices
+// that are tried after it from the table, which is the same on all ranks. So all ranks go on alike,
+// without a word to each other.
+Result<Dispatcher::Substitute> Dispatcher::SubstituteFor(const PlanKey& key,
+                                                         const Program& program) const {
+  if (std::optional<Choice> next = ListedNextBest(key, program)) return Substitute{*next, true};
+  COTUNE_TRY(Choice fallback, job_.DefaultChoice(program, key.problem));
+  return Substitute{std::move(fallback), false};
+}
+
+Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareSubstitute(
+    const PlanKey& key, const Program& program, const Substitute& substitute, std::string refused) {
+  Result<std::unique_ptr<CachedPlan>> plan = PrepareChoice(key, program, substitute.choice);
+  if (!plan && substitute.is_next_best) {
+    return tl::make_unexpected(RefusedAlone(substitute.choice.id, plan.error()));
+  }
+  COTUNE_RETURN_IF_ERROR(plan);
+  (*plan)->table_choice_refused = std::move(refused);
+  (*plan)->is_next_best = substitute.is_next_best;
+  return plan;
 }
 
 Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key,
                                                                     const Program& program) {
-  auto plan = std::make_unique<CachedPlan>(key, program);
-  const int64_t deadline_ns =
-      job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
-  const auto prepare = [&](const Choice& choice) -> Status {
-    COTUNE_TRY(auto caller, MakeCaller(job_.groups(), plan->program, key.problem, choice));
-    plan->caller = std::move(caller);
-    return plan->caller->Precompile(deadline_ns);
-  };
+  std::string refused;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    const ChoiceId& id = ChosenBy(key);
-    const std::optional<Choice> listed = FindChoice(job_.groups(), plan->program, key.problem, id);
-    Status prepared = prepare(listed ? *listed : Choice{.id = id});
-    if (prepared) prepared = PrepareForGraphs(*plan, deadline_ns);
-    if (prepared) return plan;
-    if (listed || EndsTheGroup(prepared.error().code)) {
-      return tl::make_unexpected(RefusedAlone(id, prepared.error()));
-    }
-    // A neighbouring size's winner need not run at this one. That its backend neither lists nor
-    // takes it follows from the problem alone, so all ranks go on alike.
-    plan->table_choice_refused = fmt::format("{}: {}", id.text(), prepared.error().ToText());
+    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareWinner(key, program, refused));
+    if (plan != nullptr) return plan;
   }
-  COTUNE_TRY(const Choice fallback, job_.DefaultChoice(plan->program, key.problem));
-  Status prepared = prepare(fallback);
-  if (prepared) prepared = PrepareForGraphs(*plan, deadline_ns);
-  COTUNE_RETURN_IF_ERROR(prepared);
-  return plan;
+  COTUNE_TRY(const Substitute substitute, SubstituteFor(key, program));
+  return PrepareSubstitute(key, program, substitute, std::move(refused));
+}
+
+std::optional<CallExplanation> Dispatcher::ExplainUnprepared(const PlanKey& key,
+                                                             const Program& program,
+                                                             const Choice& choice) const {
+  CallExplanation explanation{.choice = choice.id, .is_eager = IsEager(key.problem, choice)};
+  std::optional<Choice> other;
+  if (explanation.is_eager) other = ChoiceInGraphs(program, key.problem, choice.id);
+  if (other) explanation.choice_in_graphs = other->id;
+  const bool is_collective =
+      choice.prepare_is_collective || (other && other->prepare_is_collective);
+  return is_collective ? std::optional(std::move(explanation)) : std::nullopt;
+}
+
+CallExplanation Dispatcher::ExplainPlan(const CachedPlan& plan) {
+  CallExplanation explanation{.choice = plan.caller->id(),
+                              .is_next_best = plan.is_next_best,
+                              .table_choice_refused = plan.table_choice_refused,
+                              .is_eager = plan.is_eager};
+  if (plan.in_graphs != nullptr) explanation.choice_in_graphs = plan.in_graphs->id();
+  return explanation;
 }
 
 Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program& program) {
-  const auto of_plan = [](const CachedPlan& plan) {
-    CallExplanation explanation{.choice = plan.caller->id(),
-                                .table_choice_refused = plan.table_choice_refused,
-                                .is_eager = plan.is_eager};
-    if (plan.in_graphs != nullptr) explanation.choice_in_graphs = plan.in_graphs->id();
-    return explanation;
-  };
   const auto found = plan_of_.find(key);
-  if (found != plan_of_.end()) return of_plan(**found->second);
-  // Other ranks may not be asked at all: a plan that all of them make together must wait for a
-  // call.
-  std::optional<Choice> first;
+  if (found != plan_of_.end()) return ExplainPlan(**found->second);
+  const auto keep = [&](std::unique_ptr<CachedPlan> plan) {
+    CallExplanation chosen = ExplainPlan(*plan);
+    // After all others, so that this rank drops no plan that its peers keep.
+    if (plans_.size() < kPlansMax) {
+      plans_.push_back(std::move(plan));
+      plan_of_.emplace(key, std::prev(plans_.end()));
+    }
+    return chosen;
+  };
+  std::string refused;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    first = FindChoice(job_.groups(), program, key.problem, ChosenBy(key));
-  } else if (Result<Choice> fallback = job_.DefaultChoice(program, key.problem)) {
-    first = std::move(*fallback);
+    if (const auto listed = FindChoice(job_.groups(), program, key.problem, ChosenBy(key))) {
+      if (auto unprepared = ExplainUnprepared(key, program, *listed)) return *unprepared;
+    }
+    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareWinner(key, program, refused));
+    if (plan != nullptr) return keep(std::move(plan));
   }
-  std::optional<Choice> other;
-  const bool is_eager = first && IsEager(key.problem, *first);
-  if (is_eager) other = ChoiceInGraphs(program, key.problem, first->id);
-  if (first && (first->prepare_is_collective || (other && other->prepare_is_collective))) {
-    CallExplanation explanation{.choice = first->id, .is_eager = is_eager};
-    if (other) explanation.choice_in_graphs = other->id;
-    return explanation;
+  COTUNE_TRY(const Substitute substitute, SubstituteFor(key, program));
+  if (auto unprepared = ExplainUnprepared(key, program, substitute.choice)) {
+    unprepared->is_next_best = substitute.is_next_best;
+    unprepared->table_choice_refused = std::move(refused);
+    return *unprepared;
   }
-  COTUNE_TRY(std::unique_ptr<CachedPlan> plan, Prepare(key, program));
-  CallExplanation chosen = of_plan(*plan);
-  // Behind all others, so that this rank drops no plan that its peers keep.
-  if (plans_.size() < kPlansMax) {
-    plans_.push_back(std::move(plan));
-    plan_of_.emplace(key, std::prev(plans_.end()));
-  }
-  return chosen;
+  COTUNE_TRY(std::unique_ptr<CachedPlan> plan,
+             PrepareSubstitute(key, program, substitute, std::move(refused)));
+  return keep(std::move(plan));
 }
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
@@ -466,9 +571,13 @@ Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program
   Result<CallExplanation> chosen = ChosenFor(key, program);
   if (!chosen) return chosen;
   CallExplanation explanation = std::move(*chosen);
-  explanation.from_table =
-      key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();
-  if (!explanation.from_table || key.table == nullptr) return explanation;
+  const bool has_winner = key.choice_index != DispatchTable::kNoChoice;
+  explanation.from_table = has_winner && explanation.table_choice_refused.empty();
+  if (!has_winner || key.table == nullptr) return explanation;
+  if (const DispatchRow* relative = key.table->RelativeOf(dispatch_key)) {
+    explanation.relative = relative->key;
+  }
+  if (!explanation.from_table && !explanation.is_next_best) return explanation;
   if (const std::optional<SizeRange> range =
           key.table->RangeOf(dispatch_key, key.problem.bytes())) {
     explanation.first_bytes = range->first_bytes;

@@ -50,10 +50,17 @@ struct ProgramCall {
 // The choice that a call would run, and why.
 struct CallExplanation {
   ChoiceId choice;
-  // False: the backend's own default, because the table has no row for the call, or because the
-  // table's choice cannot run it.
+  // The winner that the table has for the call runs it.
   bool from_table = false;
-  uint64_t first_bytes = 0, end_bytes = UINT64_MAX;  // of the range, when from the table
+  // The winner cannot run it, and a next best choice of the nearest measured size does. Neither of
+  // the two: the backend's own default, because the table has no row for the call, or because none
+  // of the row's choices can run it.
+  bool is_next_best = false;
+  // The range of the row, if a choice of the row runs.
+  uint64_t first_bytes = 0, end_bytes = UINT64_MAX;
+  // The row by which the call runs, if it has none of its own: that call was measured, not this
+  // one.
+  std::optional<DispatchKey> relative{};
   std::string table_choice_refused{};  // the table's choice, why it cannot run; "" when it does
   // Calls of the choice cannot be captured in a CUDA graph: those that are run this one, or nothing
   // where it is not set.
@@ -139,13 +146,14 @@ class Dispatcher {
   static std::vector<Problem> StepsOf(const Program& program, const Problem& anchor);
   // The same collectives without what may differ between ranks: none is in place.
   static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
-  // The choice of each collective of a program by the table; nothing: the default.
-  std::vector<AgreedChoices::Choice> TableChoices(const Program& program,
-                                                  const Problem& anchor) const;
+  // The choices that may run each collective of a program by the table; none: the default.
+  std::vector<AgreedChoices::Candidates> TableChoices(const Program& program,
+                                                      const Problem& anchor) const;
   Status AgreeOnAllRows(const Program& bound);
   // Returns the choice that runs an agreed collective. It follows from the collective out of place,
   // as another rank may call it. kUnsupported: the step is in place, and that choice cannot be.
-  Result<ChoiceId> AgreedChoiceOf(const Problem& step, const AgreedChoices::Choice& agreed) const;
+  Result<ChoiceId> AgreedChoiceOf(const Problem& step,
+                                  const AgreedChoices::Candidates& agreed) const;
   // Returns the default of a step on plain buffers; that of an agreed collective is equal on ranks
   // that call it in place and on ranks that do not.
   Result<ChoiceId> DefaultOf(const Problem& step) const;
@@ -203,9 +211,34 @@ class Dispatcher {
   // Names the choice that runs calls of the key, and the reason where the table's does not; leaves
   // the ranges out.
   Result<CallExplanation> ChosenFor(const PlanKey& key, const Program& program);
+  static CallExplanation ExplainPlan(const CachedPlan& plan);
+  // Explains a choice without its plan if all ranks make the plan ready together: that waits for a
+  // call, because other ranks may not be asked at all. Nothing: this rank can make it ready alone.
+  std::optional<CallExplanation> ExplainUnprepared(const PlanKey& key, const Program& program,
+                                                   const Choice& choice) const;
   // The plan from the cache, or a new one. program: nullptr for that of the key's collective alone.
   Result<CachedPlan*> PlanFor(const PlanKey& key, const Program* program);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key, const Program& program);
+  // Makes the plan of a key with this choice ready.
+  Result<std::unique_ptr<CachedPlan>> PrepareChoice(const PlanKey& key, const Program& program,
+                                                    const Choice& choice);
+  // Makes the plan with the table's choice ready. nullptr: that choice cannot run the call, on no
+  // rank, and `refused` says why. An error: other ranks may run it.
+  Result<std::unique_ptr<CachedPlan>> PrepareWinner(const PlanKey& key, const Program& program,
+                                                    std::string& refused);
+  // Returns whether the table's choice may run calls of the key though no backend lists it.
+  bool MayRunUnlisted(const PlanKey& key) const;
+  // Returns the first of the next best choices that a backend lists; nothing: there is none.
+  std::optional<Choice> ListedNextBest(const PlanKey& key, const Program& program) const;
+  // The choice of a call for which the table has none, or one that cannot run it.
+  struct Substitute {
+    Choice choice;
+    bool is_next_best = false;  // else the default
+  };
+  Result<Substitute> SubstituteFor(const PlanKey& key, const Program& program) const;
+  Result<std::unique_ptr<CachedPlan>> PrepareSubstitute(const PlanKey& key, const Program& program,
+                                                        const Substitute& substitute,
+                                                        std::string refused);
   // Returns whether calls of the choice cannot be captured in a CUDA graph.
   static bool IsEager(const Problem& problem, const Choice& choice) {
     return problem.cls.memory == MemoryKind::kCuda && !choice.is_capturable;
@@ -227,8 +260,8 @@ class Dispatcher {
   Status MayPrepare(const Program& program, void* stream);
   // A call whose plan failed: where it is captured, the error says so, and how to prepare it.
   Status WithCapture(Status status, void* stream);
-  // Tells the user, on rank 0 and once for calls that differ in nothing but their size, that the
-  // table has no row for this one.
+  // Tells the user, on rank 0 and once a group, that a call runs the default because the table has
+  // neither a row for it nor a relative's, and how to tune it.
   void SayUntuned(const PlanKey& key, const Program& program);
   // Stops the group where the failure ends it; gives what it was stopped with.
   Status Remember(Status status);
@@ -260,8 +293,8 @@ class Dispatcher {
   LatestProgram latest_program_;
   // By the graph's digest and the memory of the operands.
   std::map<std::pair<uint64_t, BufferClass>, std::unique_ptr<Program>> programs_;
-  std::set<DispatchKey> untuned_;  // as far as it was said
-  std::set<std::string> eager_;    // choices of which it was said that they cannot be captured
+  bool has_said_untuned_ = false;
+  std::set<std::string> eager_;  // choices of which it was said that they cannot be captured
   AgreedChoices agreed_;
   std::vector<ChoiceId> composed_;  // agreed choices that differ from the table
   // The keys of agreed calls, by the key that the table alone gives on plain buffers.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,26 @@ Problem AsAgreed(Problem problem) {
   return problem;
 }
 
+// Returns for each collective of a program the choices that may run it by the table, in the order
+// in which they are tried.
+std::vector<AgreedChoices::Candidates> CandidatesOf(const DispatchTable& table,
+                                                    const Problem& anchor, size_t collectives) {
+  std::vector<AgreedChoices::Candidates> candidates(collectives);
+  const DispatchKey key = DispatchKey::Of(anchor.cls);
+  const int32_t index = table.Lookup(key, anchor.bytes());
+  if (index == DispatchTable::kNoChoice) return candidates;
+  const auto add = [&](const ChoiceId& id) {
+    const std::vector<ChoiceId> steps = id.StepsFor(collectives);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const auto known = std::find(candidates[i].begin(), candidates[i].end(), steps[i]);
+      if (known == candidates[i].end()) candidates[i].push_back(steps[i]);
+    }
+  };
+  add(table.choices()[static_cast<size_t>(index)]);
+  for (const ChoiceId& next : table.NextBestOf(key, anchor.bytes()).choices()) add(next);
+  return candidates;
+}
+
 }  // namespace
 
 std::vector<Problem> Dispatcher::StepsOf(const Program& program, const Problem& anchor) {
@@ -42,17 +63,11 @@ std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Pro
   return problems;
 }
 
-std::vector<AgreedChoices::Choice> Dispatcher::TableChoices(const Program& program,
-                                                            const Problem& anchor) const {
+std::vector<AgreedChoices::Candidates> Dispatcher::TableChoices(const Program& program,
+                                                                const Problem& anchor) const {
   const size_t count =
       program.is_single_collective() ? size_t{1} : program.graph().collectives().size();
-  std::vector<AgreedChoices::Choice> choices(count);
-  const DispatchTable& current = table();
-  const int32_t index = current.Lookup(DispatchKey::Of(anchor.cls), anchor.bytes());
-  if (index == DispatchTable::kNoChoice) return choices;
-  const std::vector<ChoiceId> steps = current.choices()[static_cast<size_t>(index)].StepsFor(count);
-  std::copy(steps.begin(), steps.end(), choices.begin());
-  return choices;
+  return CandidatesOf(table(), anchor, count);
 }
 
 Status Dispatcher::Agree(const ProgramGraph& graph, std::span<const uint64_t> rows) {
@@ -66,7 +81,7 @@ Status Dispatcher::Agree(const ProgramGraph& graph, std::span<const uint64_t> ro
   for (const uint64_t each : rows.empty() ? std::span<const uint64_t>(kOneRow) : rows) {
     COTUNE_TRY(const Problem anchor, ProblemOf(*bound, each));
     const std::vector<Problem> problems = CollectivesOf(*bound, anchor);
-    std::vector<AgreedChoices::Choice> choices = TableChoices(*bound, anchor);
+    std::vector<AgreedChoices::Candidates> choices = TableChoices(*bound, anchor);
     for (size_t i = 0; i < problems.size() && i < choices.size(); ++i) {
       agreed_.Add(problems[i].cls, problems[i].count, std::move(choices[i]));
     }
@@ -84,6 +99,7 @@ Status Dispatcher::AgreeOnAllRows(const Program& bound) {
   COTUNE_TRY(const Problem next, ProblemOf(*program, 2 * unit));
   const std::vector<Problem> at_unit = CollectivesOf(*program, smallest);
   const std::vector<Problem> at_next = CollectivesOf(*program, next);
+  std::set<ProblemClass> decided;  // by an earlier place of this program
   for (size_t place = 0; place < at_unit.size(); ++place) {
     const uint64_t unit_count = at_unit[place].count;
     if (at_next[place].count == unit_count) {
@@ -91,20 +107,16 @@ Status Dispatcher::AgreeOnAllRows(const Program& bound) {
       agreed_.Add(at_unit[place].cls, unit_count, TableChoices(*program, smallest)[place]);
       continue;
     }
-    const auto choice_of = [program, table, place, unit, unit_count,
-                            places = at_unit.size()](uint64_t count) -> AgreedChoices::Choice {
+    const auto candidates_of = [program, table, place, unit, unit_count,
+                                places = at_unit.size()](uint64_t count) {
       // Counts of programs with other columns lie between two numbers of rows.
       const uint64_t rows =
           std::max<uint64_t>(1, count / unit_count * unit + count % unit_count * unit / unit_count);
-      const Problem anchor = program->ProblemAtRows(rows, 0);
-      const int32_t index = table->Lookup(DispatchKey::Of(anchor.cls), anchor.bytes());
-      if (index == DispatchTable::kNoChoice) return std::nullopt;
-      const std::vector<ChoiceId> steps =
-          table->choices()[static_cast<size_t>(index)].StepsFor(places);
-      if (place >= steps.size()) return std::nullopt;
-      return steps[place];
+      return CandidatesOf(*table, program->ProblemAtRows(rows, 0), places)[place];
     };
-    agreed_.AddAllCounts(at_unit[place].cls, choice_of);
+    if (decided.insert(at_unit[place].cls).second) {
+      agreed_.AddAllCounts(at_unit[place].cls, program->graph().digest(), candidates_of);
+    }
   }
   return {};
 }
@@ -123,12 +135,15 @@ Result<bool> Dispatcher::IsAgreed(const ProgramGraph& graph, uint64_t rows) {
 }
 
 Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& step,
-                                            const AgreedChoices::Choice& agreed) const {
+                                            const AgreedChoices::Candidates& agreed) const {
   const auto out_of_place = [&](const Problem& problem) -> Result<ChoiceId> {
     COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
-    // It may be that no backend lists the winner of a neighbouring size. That follows from the
-    // problem alone, so that all ranks go on alike.
-    if (agreed && FindChoice(job_.groups(), single, problem, *agreed)) return *agreed;
+    // It may be that no backend lists the winner of a neighbouring size or of a relative. That
+    // follows from the problem alone, and the next best choices from the table, so that all ranks
+    // go on alike.
+    for (const ChoiceId& candidate : agreed) {
+      if (FindChoice(job_.groups(), single, problem, candidate)) return candidate;
+    }
     COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, problem));
     return fallback.id;
   };
@@ -145,7 +160,7 @@ Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& step,
 
 Result<ChoiceId> Dispatcher::DefaultOf(const Problem& step) const {
   const Problem problem = AsAgreed(step);
-  if (agreed_.Find(problem.cls, problem.count)) return AgreedChoiceOf(step, std::nullopt);
+  if (agreed_.Find(problem.cls, problem.count)) return AgreedChoiceOf(step, {});
   COTUNE_TRY(const Program single, Program::SingleCollective(step.cls));
   COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, step));
   return fallback.id;
@@ -158,10 +173,10 @@ Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& k
   if (known != followed_.end()) return known->second;
   const std::vector<Problem> collectives =
       program == nullptr ? std::vector<Problem>{key.problem} : StepsOf(*program, key.problem);
-  std::vector<AgreedChoices::Choice> agreed;
+  std::vector<AgreedChoices::Candidates> agreed;
   for (const Problem& each : collectives) {
     const Problem problem = AsAgreed(each);
-    std::optional<AgreedChoices::Choice> found = agreed_.Find(problem.cls, problem.count);
+    std::optional<AgreedChoices::Candidates> found = agreed_.Find(problem.cls, problem.count);
     if (!found) return std::nullopt;
     agreed.push_back(*std::move(found));
   }

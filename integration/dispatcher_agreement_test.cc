@@ -60,23 +60,33 @@ ProblemClass SumOfFloats() {
 TEST(AgreedChoicesTest, TheFirstAgreementStays) {
   AgreedChoices agreed;
   EXPECT_TRUE(agreed.empty());
-  agreed.Add(SumOfFloats(), 8, Id("fake/a"));
-  agreed.Add(SumOfFloats(), 8, Id("fake/b"));
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), AgreedChoices::Choice(Id("fake/a")));
+  agreed.Add(SumOfFloats(), 8, {Id("fake/a")});
+  agreed.Add(SumOfFloats(), 8, {Id("fake/b")});
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), std::vector{Id("fake/a")});
   EXPECT_FALSE(agreed.Find(SumOfFloats(), 16));
-  agreed.AddAllCounts(SumOfFloats(), [](uint64_t) { return Id("fake/c"); });
-  agreed.AddAllCounts(SumOfFloats(), [](uint64_t) { return Id("fake/d"); });
-  agreed.Add(SumOfFloats(), 32, Id("fake/e"));
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), AgreedChoices::Choice(Id("fake/a")));
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 32), AgreedChoices::Choice(Id("fake/c")));
+  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return std::vector{Id("fake/c")}; });
+  agreed.AddAllCounts(SumOfFloats(), 2, [](uint64_t) { return std::vector{Id("fake/d")}; });
+  agreed.Add(SumOfFloats(), 32, {Id("fake/e")});
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), std::vector{Id("fake/a")});
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 32), std::vector{Id("fake/c")});
+}
+
+TEST(AgreedChoicesTest, TheOwnerOfAllCountsReplacesThem) {
+  AgreedChoices agreed;
+  agreed.Add(SumOfFloats(), 8, {Id("fake/a")});
+  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return std::vector{Id("fake/b")}; });
+  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return std::vector{Id("fake/c")}; });
+  agreed.AddAllCounts(SumOfFloats(), 2, [](uint64_t) { return std::vector{Id("fake/d")}; });
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), std::vector{Id("fake/a")});
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 16), std::vector{Id("fake/c")});
 }
 
 TEST(AgreedChoicesTest, ADefaultIsAnAgreement) {
   AgreedChoices agreed;
-  agreed.Add(SumOfFloats(), 8, std::nullopt);
-  const std::optional<AgreedChoices::Choice> found = agreed.Find(SumOfFloats(), 8);
+  agreed.Add(SumOfFloats(), 8, {});
+  const std::optional<AgreedChoices::Candidates> found = agreed.Find(SumOfFloats(), 8);
   ASSERT_TRUE(found.has_value());
-  EXPECT_FALSE(found->has_value());
+  EXPECT_TRUE(found->empty());
 }
 
 class DispatcherAgreementTest : public DispatcherTest {
@@ -135,6 +145,38 @@ TEST_F(DispatcherAgreementTest, AllRowsHaveTheRangesOfTheTable) {
   EXPECT_EQ(Runs(SumOf(64)), "fake/other");
   EXPECT_EQ(Runs(SumOf(0)), "fake/winner");
   EXPECT_TRUE(*dispatcher_->IsAgreed(Alone(), 12345));
+}
+
+TEST_F(DispatcherAgreementTest, AProgramThatAgreesOnAllRowsAgainFollowsTheTable) {
+  JoinFake(kScript);
+  const ProgramGraph other = Parsed(
+      "program other\n%x = input f32 [R, 1]\n%y = all_reduce sum %x\n%z = neg %y\nreturn %z\n");
+  ASSERT_TRUE(dispatcher_->Agree(Alone(), std::array<uint64_t, 1>{8}));
+  dispatcher_->SetTable(TableOf(Alone(), Everywhere("fake/winner")));
+  ASSERT_TRUE(dispatcher_->Agree(Alone(), {}));
+  EXPECT_EQ(Runs(SumOf(16)), "fake/winner");
+  dispatcher_->SetTable(TableOf(Alone(), Everywhere("fake/other")));
+  ASSERT_TRUE(dispatcher_->Agree(other, {}));
+  EXPECT_EQ(Runs(SumOf(16)), "fake/winner") << "another program owns the collective";
+  ASSERT_TRUE(dispatcher_->Agree(Alone(), {}));
+  EXPECT_EQ(Runs(SumOf(16)), "fake/other");
+  EXPECT_EQ(Runs(SumOf(8)), "fake/usual") << "an agreement on one count stays";
+}
+
+// The second collective has four columns, so that its table would give another choice.
+TEST_F(DispatcherAgreementTest, TheFirstOfTwoEqualCollectivesDecidesAllRows) {
+  JoinFake(std::string(kScript) + "\nparts");
+  const ProgramGraph graph = Parsed(
+      "%x = input f32 [R, 1]\n%w = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = all_reduce sum "
+      "%w\n"
+      "return %y, %z\n");
+  dispatcher_->SetTable(
+      TableOf(graph, {{0, 128, Id("fake/winner")}, {128, UINT64_MAX, Id("fake/other")}}));
+  for (int times = 0; times < 2; ++times) {
+    ASSERT_TRUE(dispatcher_->Agree(graph, {}));
+    EXPECT_EQ(Runs(SumOf(16)), "fake/winner") << "time " << times;
+    EXPECT_EQ(Runs(SumOf(64)), "fake/other") << "time " << times;
+  }
 }
 
 TEST_F(DispatcherAgreementTest, WithoutATableTheDefaultIsAgreed) {
@@ -223,14 +265,17 @@ TEST_F(DispatcherAgreementTest, RegisteredBuffersOfACallFollow) {
 
 TEST_F(DispatcherAgreementTest, CallsInPlaceFollow) {
   JoinFake(std::string(kScript) + "\nparts");
-  dispatcher_->SetTable(TableOf(Alone(), Everywhere("fake/winner")));
+  DispatchRow of_calls_in_place = RowOf(Alone(), BufferClass::kPlain, Everywhere("fake/other"));
+  of_calls_in_place.key.in_place = true;
+  dispatcher_->SetTable(*DispatchTable::Build(
+      {RowOf(Alone(), BufferClass::kPlain, Everywhere("fake/winner")), of_calls_in_place}));
   const ProgramGraph in_place =
       Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\nreturn %y into %x\n");
   const ProgramGraph with_more =
       Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = neg %y\nreturn %y into %x, %z\n");
   Call call = SumOf(16);
   call.send = call.recv;
-  EXPECT_EQ(Runs(call), "fake/usual") << "the table has no row for calls in place";
+  EXPECT_EQ(Runs(call), "fake/other") << "calls in place have a row of their own";
   ASSERT_TRUE(dispatcher_->Agree(Alone(), std::array<uint64_t, 1>{16}));
   EXPECT_EQ(Runs(call), "fake/winner");
   EXPECT_TRUE(*dispatcher_->IsAgreed(in_place, 4));
@@ -244,6 +289,40 @@ TEST_F(DispatcherAgreementTest, CallsInPlaceFollow) {
       ProgramCall{.graph = &in_place, .rows = 4, .inputs = inputs, .outputs = outputs});
   ASSERT_TRUE(ran) << ran.error().ToText();
   EXPECT_EQ(recv_, std::vector<float>(16, 2.0F));
+}
+
+// The winner may refuse a collective of a count that was not measured: the next best choice is
+// agreed on then, at one count or at all of them.
+TEST_F(DispatcherAgreementTest, WhatTheWinnerRefusesIsAgreedToRunByTheNextBest) {
+  const ProgramGraph pair = Parsed(
+      "program pair\n%x = input f32 [R, 1]\n%y = all_reduce sum %x\n%z = all_reduce max %y\n"
+      "return %z\n");
+  for (const bool is_at_all_rows : {false, true}) {
+    JoinFake("choice usual default\nchoice narrow bytes_max=64\nchoice second bytes_max=68");
+    DispatchRow row = RowOf(Alone(), BufferClass::kPlain, Everywhere("fake/narrow"));
+    row.next_best = {{64, NextBest({Id("fake/second")})}};
+    // Each step of a program's choice is tried for its own collective.
+    DispatchRow of_pair = RowOf(pair, BufferClass::kPlain, Everywhere("fake/usual+fake/narrow"));
+    of_pair.next_best = {{64, NextBest({Id("fake/narrow+fake/second")})}};
+    dispatcher_->SetTable(*DispatchTable::Build({row, of_pair}));
+    const std::array<uint64_t, 3> rows{16, 17, 18};
+    const std::span<const uint64_t> agreed =
+        is_at_all_rows ? std::span<const uint64_t>() : std::span<const uint64_t>(rows);
+    ASSERT_TRUE(dispatcher_->Agree(Alone(), agreed));
+    EXPECT_EQ(Runs(SumOf(16)), "fake/narrow");
+    EXPECT_EQ(Runs(SumOf(17)), "fake/second");
+    EXPECT_EQ(Runs(SumOf(18)), "fake/usual");
+    const Status ran = dispatcher_->Run(SumOf(17));
+    EXPECT_TRUE(ran) << ran.error().ToText();
+    ASSERT_TRUE(dispatcher_->Agree(pair, agreed));
+    EXPECT_EQ(RunsAtRows(pair, 16), "fake/narrow");
+    EXPECT_EQ(RunsAtRows(pair, 17), "fake/second");
+    Call max = SumOf(17);
+    max.reduction = Reduction::kMax;
+    EXPECT_EQ(Runs(max), "fake/second");
+    dispatcher_.reset();
+    job_.reset();
+  }
 }
 
 // A rank that took another choice by itself would be out of step with those that call it out of

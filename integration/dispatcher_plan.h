@@ -31,6 +31,7 @@ struct Dispatcher::CachedPlan {
   std::unique_ptr<ChoiceCaller> in_graphs;
   std::optional<Error> graphs_failure;
   std::string table_choice_refused;  // as in CallExplanation
+  bool is_next_best = false;         // likewise
 };
 
 }  // namespace cotune

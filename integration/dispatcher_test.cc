@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/event_sink.h"
 #include "integration/testing/allocation_count.h"
 #include "integration/testing/dispatcher_fixture.h"
 #include "plugins/fake/fake_backend.h"
@@ -145,7 +146,11 @@ TEST_F(DispatcherTest, TheTableDecidesBySize) {
   EXPECT_EQ(explanation->end_bytes, UINT64_MAX);
   Call other = SumOf(24);
   other.reduction = Reduction::kMax;
-  EXPECT_EQ(Runs(other), "fake/usual") << "the table says nothing of max";
+  EXPECT_EQ(Runs(other), "fake/small") << "the table has nothing nearer to max than sum";
+  other = SumOf(24);
+  other.collective = Collective::kAllGather;
+  other.reduction = Reduction::kNone;
+  EXPECT_EQ(Runs(other), "fake/usual") << "the table has no other all_gather";
 }
 
 TEST_F(DispatcherTest, ANewTableCountsFromTheNextCallOn) {
@@ -175,17 +180,232 @@ TEST_F(DispatcherTest, ATimeWithoutEndIsNoDeadlineInThePast) {
 }
 
 TEST_F(DispatcherTest, InPlaceIsACallOfItsOwn) {
-  JoinFake("choice usual default\nchoice apart");
-  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/apart")}}));
+  JoinFake("choice usual default\nchoice apart\nchoice together");
+  ProblemClass in_place = Sum();
+  in_place.in_place = true;
+  dispatcher_->SetTable(*DispatchTable::Build(
+      {DispatchRow{DispatchKey::Of(Sum()), {{0, UINT64_MAX, Id("fake/apart")}}},
+       DispatchRow{DispatchKey::Of(in_place), {{0, UINT64_MAX, Id("fake/together")}}}}));
   Call call = SumOf(16);
   EXPECT_EQ(Runs(call), "fake/apart");
   call.send = call.recv;
-  EXPECT_EQ(Runs(call), "fake/usual");
+  EXPECT_EQ(Runs(call), "fake/together");
   // Without elements the pointers say nothing.
   call.count = 0;
   EXPECT_EQ(Runs(call), "fake/apart");
   call.send = nullptr;
   EXPECT_EQ(Runs(call), "fake/apart");
+}
+
+// A row of a call with one measured size, and the choices that run what its winner refuses.
+DispatchTable TableWithNextBest(const ProblemClass& cls, const std::string& winner,
+                                const std::vector<std::string>& next_best) {
+  std::vector<ChoiceId> choices;
+  for (const std::string& text : next_best) choices.push_back(Id(text));
+  return *DispatchTable::Build({DispatchRow{DispatchKey::Of(cls),
+                                            {{0, UINT64_MAX, Id(winner)}},
+                                            64,
+                                            {{64, NextBest(std::move(choices))}}}});
+}
+
+TEST_F(DispatcherTest, ACallThatItsWinnerRefusesRunsTheNextBestChoice) {
+  JoinFake(
+      "choice usual default\nchoice narrow bytes_max=64\nchoice second bytes_max=68\n"
+      "choice third bytes_max=72");
+  dispatcher_->SetTable(
+      TableWithNextBest(Sum(), "fake/narrow", {"gone/first", "fake/second", "fake/third"}));
+  const auto explained = [&](uint64_t count) {
+    const Call call = SumOf(count);
+    const Status run = dispatcher_->Run(call);
+    EXPECT_TRUE(run) << run.error().ToText();
+    EXPECT_EQ(recv_, send_);
+    return dispatcher_->Explain(call).value();
+  };
+  CallExplanation explanation = explained(16);
+  EXPECT_EQ(explanation.choice.text(), "fake/narrow");
+  EXPECT_TRUE(explanation.from_table);
+  EXPECT_FALSE(explanation.is_next_best);
+  explanation = explained(17);
+  EXPECT_EQ(explanation.choice.text(), "fake/second");
+  EXPECT_FALSE(explanation.from_table);
+  EXPECT_TRUE(explanation.is_next_best);
+  EXPECT_THAT(explanation.table_choice_refused, HasSubstr("fake/narrow: "));
+  EXPECT_EQ(explanation.end_bytes, UINT64_MAX);
+  EXPECT_FALSE(explanation.relative);
+  EXPECT_EQ(explained(18).choice.text(), "fake/third");
+  explanation = explained(19);
+  EXPECT_EQ(explanation.choice.text(), "fake/usual") << "no choice of the row can run it";
+  EXPECT_FALSE(explanation.is_next_best);
+  EXPECT_THAT(explanation.table_choice_refused, HasSubstr("fake/narrow: "));
+}
+
+// Peers may run the next best choice, so this rank takes no further one by itself.
+TEST_F(DispatcherTest, ANextBestChoiceThatCannotBeMadeReadyEndsTheGroup) {
+  JoinFake(
+      "choice usual default\nchoice narrow bytes_max=64\nchoice second prepare_refused_on=0\n"
+      "choice third");
+  dispatcher_->SetTable(TableWithNextBest(Sum(), "fake/narrow", {"fake/second", "fake/third"}));
+  const Status run = dispatcher_->Run(SumOf(17));
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, ErrorCode::kEnvironment);
+  EXPECT_THAT(run.error().ToText(), HasSubstr("fake/second of the tuned table cannot be made"));
+}
+
+// A plan that all ranks make together waits for a call: explain names it, and does not make it.
+TEST_F(DispatcherTest, ExplainMakesNoNextBestPlanThatNeedsAllRanks) {
+  JoinFake(
+      "choice usual default\nchoice narrow bytes_max=64\n"
+      "choice second collective_prepare prepare_fails_on=0");
+  dispatcher_->SetTable(TableWithNextBest(Sum(), "fake/narrow", {"fake/second"}));
+  const Result<CallExplanation> explanation = dispatcher_->Explain(SumOf(17));
+  ASSERT_TRUE(explanation) << explanation.error().ToText();
+  EXPECT_EQ(explanation->choice.text(), "fake/second");
+  EXPECT_TRUE(explanation->is_next_best);
+  EXPECT_THAT(explanation->table_choice_refused, HasSubstr("fake/narrow: "));
+  EXPECT_FALSE(dispatcher_->Run(SumOf(17))) << "the call makes it";
+}
+
+TEST_F(DispatcherTest, ACallWithoutARowRunsByItsNearestRelative) {
+  JoinFake("choice usual default\nchoice small\nchoice large");
+  dispatcher_->SetTable(
+      Table(Sum(), {{0, 64, Id("fake/small")}, {64, UINT64_MAX, Id("fake/large")}}));
+  Call call = SumOf(16);
+  EXPECT_FALSE(dispatcher_->Explain(call)->relative);
+  call.send = call.recv;
+  const Result<CallExplanation> explanation = dispatcher_->Explain(call);
+  ASSERT_TRUE(explanation);
+  EXPECT_EQ(explanation->choice.text(), "fake/large");
+  EXPECT_TRUE(explanation->from_table);
+  EXPECT_EQ(explanation->relative, DispatchKey::Of(Sum()));
+  EXPECT_EQ(explanation->first_bytes, 64u);
+  ASSERT_TRUE(dispatcher_->Run(call));
+  // Ranges are in bytes: 16 elements of f64 are as large as 32 of f32.
+  call.dtype = Dtype::kF64;
+  call.count = 8;
+  EXPECT_EQ(Runs(call), "fake/large");
+  call.count = 7;
+  EXPECT_EQ(Runs(call), "fake/small");
+  call.reduction = Reduction::kMax;
+  EXPECT_EQ(Runs(call), "fake/small");
+  // A row of its own counts as soon as there is one.
+  ProblemClass in_place = Sum();
+  in_place.in_place = true;
+  dispatcher_->SetTable(Table(in_place, {{0, UINT64_MAX, Id("fake/usual")}}));
+  call = SumOf(16);
+  call.send = call.recv;
+  EXPECT_EQ(Runs(call), "fake/usual");
+  EXPECT_FALSE(dispatcher_->Explain(call)->relative);
+}
+
+TEST_F(DispatcherTest, ARelativesWinnerRunsOnlyIfABackendListsIt) {
+  JoinFake("choice usual default\nchoice winner only=all_reduce bytes_max=64\nchoice second");
+  dispatcher_->SetTable(TableWithNextBest(Sum(), "fake/winner", {"fake/second"}));
+  Call call = SumOf(17);
+  call.send = call.recv;
+  const Result<CallExplanation> explanation = dispatcher_->Explain(call);
+  ASSERT_TRUE(explanation);
+  EXPECT_EQ(explanation->choice.text(), "fake/second");
+  EXPECT_TRUE(explanation->is_next_best);
+  EXPECT_EQ(explanation->relative, DispatchKey::Of(Sum()));
+  EXPECT_THAT(explanation->table_choice_refused, HasSubstr("fake/winner: "));
+}
+
+// The default is of one numerics class, and by numerics=same no other one runs.
+TEST_F(DispatcherTest, ByNumericsSameNoChoiceOfAnotherClassRuns) {
+  JoinFake(
+      "choice usual default numerics=ring\nchoice tree numerics=tree\n"
+      "choice second numerics=ring");
+  dispatcher_->SetTable(TableWithNextBest(Sum(), "fake/tree", {"fake/second"}));
+  EXPECT_EQ(Runs(SumOf(16)), "fake/tree");
+  TuningSettings settings = job_->settings();
+  settings.numerics = NumericsRule::kSame;
+  job_->set_settings(settings);
+  dispatcher_->SetTable(TableWithNextBest(Sum(), "fake/tree", {"fake/second"}));
+  Call call = SumOf(16);
+  for (const bool in_place : {false, true}) {
+    if (in_place) call.send = call.recv;
+    const Result<CallExplanation> explanation = dispatcher_->Explain(call);
+    ASSERT_TRUE(explanation);
+    EXPECT_EQ(explanation->choice.text(), "fake/second");
+    EXPECT_TRUE(explanation->is_next_best);
+    EXPECT_EQ(explanation->relative.has_value(), in_place);
+    EXPECT_EQ(explanation->table_choice_refused,
+              "fake/tree: numerics=same: adds in another order (tree)");
+  }
+}
+
+// The plan of registered buffers is for the backend that has taken them.
+TEST_F(DispatcherTest, OnRegisteredBuffersTheNextBestIsOneOfTheWinnersBackend) {
+  JoinWith(FakeWithMemory(), "choice usual default\nchoice zero_copy bytes_max=60\nchoice second");
+  const Call call = SumOf(16);
+  ASSERT_TRUE(job_->groups().RegisterMemory({}, send_.data(), 64, INT64_MAX));
+  ASSERT_TRUE(job_->groups().RegisterMemory({}, recv_.data(), 64, INT64_MAX));
+  ProblemClass symmetric = Sum();
+  symmetric.buffer_class = BufferClass::kSymmetric;
+  dispatcher_->SetTable(
+      TableWithNextBest(symmetric, "fake/zero_copy", {"other/faster", "fake/second"}));
+  EXPECT_EQ(Runs(call), "fake/second");
+}
+
+// Keeps the warnings that rank 0 prints.
+class Warnings final : public EventSink {
+ public:
+  void OnEvent(const Event& event) override {
+    if (event.type == EventType::kLine && event.severity == Severity::kWarning) {
+      texts.emplace_back(event.name);
+    }
+  }
+  std::vector<std::string> texts;
+};
+
+TEST_F(DispatcherTest, AGroupWarnsOnceOfCallsThatNoRowIsNearTo) {
+  Warnings warnings;
+  lines_ = &warnings;
+  JoinFake("choice usual default\nchoice winner\nparts");
+  Call gather = SumOf(16);
+  gather.collective = Collective::kAllGather;
+  gather.reduction = Reduction::kNone;
+  ASSERT_TRUE(dispatcher_->Run(gather)) << "without any row nothing is said";
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/winner")}}));
+  Call in_place = SumOf(16);
+  in_place.send = in_place.recv;
+  in_place.dtype = Dtype::kI32;
+  ASSERT_TRUE(dispatcher_->Run(in_place));
+  EXPECT_TRUE(warnings.texts.empty()) << "it runs by a relative: " << warnings.texts.front();
+  gather = SumOf(16);
+  gather.collective = Collective::kAllGather;
+  gather.reduction = Reduction::kNone;
+  ASSERT_TRUE(dispatcher_->Run(gather));
+  gather.dtype = Dtype::kI32;
+  ASSERT_TRUE(dispatcher_->Run(gather));
+  const ProgramGraph graph =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n")
+          .value();
+  ASSERT_TRUE(dispatcher_->Prepare(ProgramCall{.graph = &graph, .rows = 4}));
+  EXPECT_EQ(warnings.texts,
+            (std::vector<std::string>{
+                "calls of all_gather f32 out of place run the default choice: the table has other "
+                "calls, and none that is near to these; `cotune tune --collective all_gather "
+                "--dtype f32` tunes them (this is not repeated for further calls)"}));
+  dispatcher_.reset();
+  job_.reset();  // it may print to `warnings`
+}
+
+TEST_F(DispatcherTest, TheWarningOfAProgramNamesTheOptionThatTunesIt) {
+  Warnings warnings;
+  lines_ = &warnings;
+  JoinFake("choice usual default\nchoice winner\nparts");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/winner")}}));
+  const ProgramGraph graph = ProgramGraph::Parse(
+                                 "program halves\n%x = input f32 [R, 4]\n%s = all_reduce sum "
+                                 "%x\n%y = neg %s\nreturn %y\n")
+                                 .value();
+  ASSERT_TRUE(dispatcher_->Prepare(ProgramCall{.graph = &graph, .rows = 4}));
+  ASSERT_EQ(warnings.texts.size(), 1u);
+  EXPECT_THAT(warnings.texts[0], AllOf(HasSubstr("calls of program halves run the default choice"),
+                                       HasSubstr("`cotune tune --program FILE` tunes them")));
+  dispatcher_.reset();
+  job_.reset();
 }
 
 // More sizes than plans are kept: those used longest ago are made again.

@@ -300,6 +300,10 @@ Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use,
     fingerprint_.backends.try_emplace(backend->name(),
                                       catalogue_->IdentityOf(*backend) + " for parts only");
   }
+  fingerprint_.builds.clear();
+  for (const auto& [backend, build] : catalogue_->builds()) {
+    if (fingerprint_.backends.contains(backend)) fingerprint_.builds[backend] = build;
+  }
   topology_digest_ = TopologyDigest(fingerprint_.machine);
   return {};
 }

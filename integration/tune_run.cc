@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/event_sink.h"
+#include "core/base/processor_times.h"
 #include "core/base/sha256.h"
 #include "core/choice/choice_caller.h"
 #include "core/choice/multi_template.h"
@@ -238,6 +239,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     agreed.emplace_back("machine " + name, value);
   for (const auto& [name, version] : job.fingerprint().backends)
     agreed.emplace_back("backend " + name, version);
+  for (const auto& [name, build] : job.fingerprint().builds)
+    agreed.emplace_back("build of plugin " + name, build);
   for (const auto& [name, text] : job.fingerprint().connections)
     agreed.emplace_back("connections of " + name, text);
   // In front of the table, which is another one for ranks with another rule: the first field that
@@ -251,9 +254,10 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     notes = std::make_shared<NotesInJournal>(request.database_path + ".journal", job.rank());
   }
   notes = std::make_shared<PrepareSpans>(stream.shared(), std::move(notes));
-  Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), events,
-                       is_writer ? &*known : nullptr, &job.watchdog(), std::move(notes)},
-                      job.settings(), std::move(agreed), request.base);
+  Scheduler scheduler(
+      {job.exchange(), job.groups(), job.device(), job.clock(), events,
+       is_writer ? &*known : nullptr, &job.watchdog(), std::move(notes), ReadProcessorTimes},
+      job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
     COTUNE_RETURN_IF_ERROR(
         scheduler.AddNode(node.program, node.sizes_bytes, job.topology_digest()));

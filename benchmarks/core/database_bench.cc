@@ -55,6 +55,10 @@ DatabaseEntry EntryOf(std::mt19937_64& random, const ProblemClass& cls, uint64_t
   entry.winner.median_ns = entry.cell.verdicts[best].median_ns;
   entry.winner.runner_up = entry.cell.verdicts[0].id;
   entry.winner.fallback = entry.cell.verdicts[0].id;
+  for (size_t i = 0; i < kNextBestMax; ++i) {
+    const size_t next = 1 + (best + i) % 5;
+    entry.winner.next_best.push_back(entry.cell.verdicts[next].id);
+  }
   entry.winner.why =
       std::to_string(random() % 100) + "." + std::to_string(random() % 10) +
       " % faster than the default host/one_shot (41.2 us); 99 % interval 34.1-36.0 us";

@@ -1,4 +1,5 @@
 // How long a dispatch lookup takes. Goal: 20 ns or less.
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -94,6 +95,28 @@ void BM_DispatchLookupProgram(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_DispatchLookupProgram);
+
+// Calls without a row of their own: only sums of f32 out of place are tuned.
+void BM_DispatchLookupRelative(benchmark::State& state) {
+  std::vector<DispatchRow> rows = FullRows(8);
+  std::vector<DispatchKey> keys;
+  for (const DispatchRow& row : rows) keys.push_back(row.key);
+  std::erase_if(rows, [](const DispatchRow& row) {
+    return row.key.dtype != Dtype::kF32 || row.key.in_place ||
+           (row.key.reduction != Reduction::kNone && row.key.reduction != Reduction::kSum);
+  });
+  const DispatchTable table = DispatchTable::Build(rows).value();
+  std::mt19937_64 random(4);
+  std::shuffle(keys.begin(), keys.end(), random);
+  size_t next = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        table.Lookup(keys[next % keys.size()], uint64_t{1} << (10 + next % 20)));
+    ++next;
+  }
+  state.counters["rows"] = static_cast<double>(rows.size());
+}
+BENCHMARK(BM_DispatchLookupRelative);
 
 void BM_DispatchLookupMiss(benchmark::State& state) {
   const DispatchTable table = DispatchTable::Build(FullRows(8)).value();

@@ -16,7 +16,8 @@
 namespace cotune::cli {
 namespace {
 
-int PrintTune(const TuneReport& report, const std::string& database, Process& process) {
+int PrintTune(const TuneReport& report, const JobMemory& memory, int local_ranks,
+              const std::string& database, Process& process) {
   Console& console = process.console;
   const TuneSummary summary = Summarize(report, database);
   const int written = console.PrintResult(console.flags().json ? TuneJson(summary)
@@ -38,6 +39,13 @@ int PrintTune(const TuneReport& report, const std::string& database, Process& pr
     console.Warn(
         fmt::format("the budget was used up before {}; raise --budget and run again to continue",
                     Counted(summary.skipped_cells, "cell")));
+  }
+  if (summary.measured_cells > 0) console.Note(SharedProcessorsText(memory, local_ranks));
+  if (summary.unsteady_cells > 0) {
+    console.Warn(fmt::format(
+        "{} of {} measured sizes are unsteady and run the default choice; the next tune measures "
+        "them again: run it while the machine is idle, or believe such times by --keep-unsteady on",
+        summary.unsteady_cells, summary.measured_cells));
   }
   if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);
@@ -75,8 +83,9 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
                       .force = flags.force,
                       .trace_path = flags.trace};
   return TuneAsRank(**context, *settings, flags.plugins, work, process,
-                    [&process](Job&, const TuneReport& report, const std::string& database) {
-                      return PrintTune(report, database, process);
+                    [&](Job& job, const TuneReport& report, const std::string& database) {
+                      return PrintTune(report, *memory, job.places().ranks_per_host(), database,
+                                       process);
                     });
 }
 

@@ -107,8 +107,17 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
           "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
           "[1K:4M:x2]")
       ->type_name("SIZES");
-  command.add_flag("--in-place", flags.in_place,
-                   "in place: the result overwrites the data to send");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--in-place",
+          [&flags](const std::vector<std::string>& values) {
+            flags.in_place = values.empty() || values.front().empty() ? "yes" : values.front();
+          },
+          "calls in place, of which the result overwrites the data to send: yes, no, or both; "
+          "alone: yes [no]")
+      ->expected(0, 1)
+      ->check(CLI::IsMember({"yes", "no", "both"}))
+      ->type_name("PLACES");
   command
       .add_option("--program", flags.programs,
                   "program files: collectives with the local operations around them; without "
@@ -134,7 +143,8 @@ void AddTune(Parsing& parsing) {
   CLI::App& command =
       *parsing.app.add_subcommand("tune", "measure, agree on winners, write the tuned database");
   AddRanks(command, parsing.tune.ranks,
-           "ranks to start, where no launcher has started them [one per GPU, or 4]");
+           "ranks to start, where no launcher has started them [one for each GPU, or for each "
+           "processor, 2 to 8]");
   AddProblems(command, parsing.tune.problems);
   AddPlugins(command, parsing.tune.plugins);
   command.add_flag("--force", parsing.tune.force,
@@ -157,7 +167,8 @@ void AddBench(Parsing& parsing) {
   CLI::App& command =
       *parsing.app.add_subcommand("bench", "measure and print every choice; writes no database");
   AddRanks(command, parsing.bench.ranks,
-           "ranks to start, where no launcher has started them [one per GPU, or 4]");
+           "ranks to start, where no launcher has started them [one for each GPU, or for each "
+           "processor, 2 to 8]");
   AddProblems(command, parsing.bench.problems);
   AddPlugins(command, parsing.bench.plugins);
   command.add_flag("--tuned", parsing.bench.tuned, "print only what the tuned database dispatches");
@@ -182,7 +193,8 @@ void AddExplain(Parsing& parsing) {
           "--rows", [&flags](const std::string& text) { flags.rows = text; },
           "rows (R) of the program's call")
       ->type_name("R");
-  AddRanks(command, flags.ranks, "ranks of the group [one per GPU, or 4]");
+  AddRanks(command, flags.ranks,
+           "ranks of the group [one for each GPU, or for each processor, 2 to 8]");
   command.add_option("--reduction", flags.reduction, "reduction of the call [sum]")
       ->type_name("NAME");
   command.add_option("--buffers", flags.buffers, "plain or symmetric buffers [plain]")
@@ -230,7 +242,8 @@ void AddDoctor(Parsing& parsing) {
   CLI::App& doctor = *parsing.app.add_subcommand(
       "doctor",
       "check GPUs, libraries, limits, plugins and database, and say how to fix what is wrong");
-  AddRanks(doctor, parsing.doctor.ranks, "ranks that a tune would have [one per GPU, or 4]");
+  AddRanks(doctor, parsing.doctor.ranks,
+           "ranks that a tune would have [one for each GPU, or for each processor, 2 to 8]");
   AddPlugins(doctor, parsing.doctor.plugins);
   AddSettings(doctor, parsing.doctor.settings);
   AddOutput(doctor, parsing.output);
@@ -247,7 +260,8 @@ void AddRest(Parsing& parsing) {
       "run",
       "start a program as several ranks; standard output is rank 0's, and what other ranks print "
       "goes to standard error behind \"[rank N] \"; when a rank ends badly, the others are ended");
-  AddRanks(run, parsing.run.ranks, "ranks to start [one per GPU, or 4]");
+  AddRanks(run, parsing.run.ranks,
+           "ranks to start [one for each GPU, or for each processor, 2 to 8]");
   run.add_option("PROGRAM", parsing.run.program, "program and its arguments, behind --")
       ->required();
   AddSettings(run, parsing.run.settings);

@@ -42,7 +42,7 @@ struct ProblemFlags {
   std::optional<std::string> sizes;
   std::vector<std::string> programs;  // files
   std::optional<std::string> rows;    // of programs, instead of sizes
-  bool in_place = false;
+  std::string in_place;               // "" for no, "yes", "no" or "both"
 };
 
 struct TuneFlags {

@@ -62,7 +62,7 @@ TEST(CommandLineTest, TuneTakesWhatTheGuideShows) {
   EXPECT_EQ(flags.problems.dtypes, (Words{"f32", "bf16"}));
   EXPECT_EQ(flags.problems.reductions, (Words{"sum", "max"}));
   EXPECT_EQ(flags.problems.sizes, "1K:4M:x2");
-  EXPECT_TRUE(flags.problems.in_place);
+  EXPECT_EQ(flags.problems.in_place, "yes");
   EXPECT_EQ(flags.settings.values.at("budget"), "60s");
   EXPECT_EQ(flags.settings.values.at("database"), "x.tdb");
   EXPECT_EQ(flags.settings.values.at("enable_collective_multitemplate"), "off");

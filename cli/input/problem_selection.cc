@@ -122,7 +122,8 @@ Status CheckFlagsFit(const ProblemFlags& flags) {
   }
   if (!flags.collectives.empty()) return {};
   const char* const cause = "a program says that itself, and no --collective is given beside it";
-  if (flags.in_place) return wrong("--in-place", cause, "leave it out, or add --collective");
+  if (!flags.in_place.empty())
+    return wrong("--in-place", cause, "leave it out, or add --collective");
   if (!flags.dtypes.empty()) return wrong("--dtype", cause, "leave it out, or add --collective");
   if (!flags.reductions.empty()) {
     return wrong("--reduction", cause, "leave it out, or add --collective");
@@ -154,6 +155,35 @@ Result<BufferClass> SelectBufferClass(const std::string& name, MemoryKind memory
   return *buffers;
 }
 
+namespace {
+
+// Adds the class for each kind of buffer, in and out of place as the flags say.
+Status AddPlacesAndBuffers(const ProblemFlags& flags, const std::vector<BufferClass>& buffers,
+                           ProblemClass cls, ProblemSelection& selection) {
+  for (const bool in_place : {false, true}) {
+    const bool is_asked = flags.in_place == "both" || (flags.in_place == "yes") == in_place;
+    // A broadcast runs by one row, whether its buffers are the same or not.
+    const bool is_second_broadcast =
+        flags.in_place == "both" && in_place && cls.collective == Collective::kBroadcast;
+    if (!is_asked || is_second_broadcast) continue;
+    cls.in_place = in_place;
+    COTUNE_RETURN_IF_ERROR(Validate(cls));
+    for (const BufferClass buffer_class : buffers) {
+      cls.buffer_class = buffer_class;
+      selection.classes.push_back(cls);
+    }
+  }
+  return {};
+}
+
+// The element types of a tune without --dtype: what models compute with on that memory.
+std::vector<std::string> DefaultDtypes(MemoryKind memory) {
+  if (memory == MemoryKind::kCuda) return {"bf16", "f32"};
+  return {"f32"};
+}
+
+}  // namespace
+
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes) {
@@ -165,7 +195,8 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
              SelectNames(or_default(flags.collectives, "all"), AllCollectives(), ParseCollective,
                          "--collective"));
   COTUNE_TRY(const auto dtypes,
-             SelectNames(or_default(flags.dtypes, "f32"), AllDtypes(), ParseDtype, "--dtype"));
+             SelectNames(flags.dtypes.empty() ? DefaultDtypes(memory) : flags.dtypes, AllDtypes(),
+                         ParseDtype, "--dtype"));
   COTUNE_TRY(const auto reductions, SelectNames(or_default(flags.reductions, "sum"),
                                                 AllReductions(), ParseReduction, "--reduction"));
   COTUNE_TRY(auto buffers, SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
@@ -194,13 +225,8 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
         ProblemClass cls{.collective = collective, .dtype = dtype};
         cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
         cls.memory = memory;
-        cls.in_place = flags.in_place;
         cls.world_size = cls.ranks_per_node = world_size;
-        COTUNE_RETURN_IF_ERROR(Validate(cls));
-        for (const BufferClass buffer_class : buffers) {
-          cls.buffer_class = buffer_class;
-          selection.classes.push_back(cls);
-        }
+        COTUNE_RETURN_IF_ERROR(AddPlacesAndBuffers(flags, buffers, cls, selection));
         if (!Reduces(collective)) break;
       }
     }
@@ -249,7 +275,7 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
   problems.dtypes = {flags.dtype};
   if (!flags.reduction.empty()) problems.reductions = {flags.reduction};
   problems.sizes = flags.size;
-  problems.in_place = flags.in_place;
+  if (flags.in_place) problems.in_place = "yes";
   if (!flags.buffers.empty()) problems.buffers = {flags.buffers};
   const Result<ProblemSelection> selection = SelectProblems(problems, memory, world_size);
   if (!selection) {

@@ -21,7 +21,7 @@ TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {
   flags.dtypes = {"f32", "bf16"};
   flags.reductions = {"sum", "max"};
   flags.sizes = "4K";
-  flags.in_place = true;
+  flags.in_place = "yes";
   const ProblemSelection selection = SelectProblems(flags, MemoryKind::kHost, 2).value();
   std::vector<std::string> texts;
   for (const ProblemClass& cls : selection.classes) texts.push_back(ToText(cls));
@@ -32,6 +32,31 @@ TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {
                                       "all_reduce/max/bf16/host/plain/in_place/world2x2",
                                       "broadcast/none/f32/host/plain/in_place/world2x2/root0",
                                       "broadcast/none/bf16/host/plain/in_place/world2x2/root0"}));
+}
+
+TEST(ProblemSelectionTest, BothPlacesAreMeasuredWhereTheyHaveRowsOfTheirOwn) {
+  ProblemFlags flags;
+  flags.collectives = {"all_gather", "broadcast"};
+  flags.in_place = "both";
+  const ProblemSelection selection = SelectProblems(flags, MemoryKind::kHost, 2).value();
+  std::vector<std::string> texts;
+  for (const ProblemClass& cls : selection.classes) texts.push_back(ToText(cls));
+  EXPECT_EQ(texts, (std::vector<std::string>{
+                       "all_gather/none/f32/host/plain/out_of_place/world2x2",
+                       "all_gather/none/f32/host/plain/in_place/world2x2",
+                       "broadcast/none/f32/host/plain/out_of_place/world2x2/root0",
+                   }));
+}
+
+TEST(ProblemSelectionTest, GpusAreTunedInTheTypesThatModelsComputeWith) {
+  ProblemFlags flags;
+  flags.collectives = {"all_gather"};
+  const ProblemSelection on_gpus = SelectProblems(flags, MemoryKind::kCuda, 2).value();
+  ASSERT_EQ(on_gpus.classes.size(), 2u);
+  EXPECT_EQ(on_gpus.classes[0].dtype, Dtype::kBf16);
+  EXPECT_EQ(on_gpus.classes[1].dtype, Dtype::kF32);
+  flags.dtypes = {"f16"};
+  EXPECT_EQ(SelectProblems(flags, MemoryKind::kCuda, 2)->classes.size(), 1u);
 }
 
 TEST(ProblemSelectionTest, HintsOfTheSettingsStandInForSizes) {
@@ -62,7 +87,7 @@ TEST(ProblemSelectionTest, HostMemoryHasNoSymmetricBuffers) {
   EXPECT_EQ(on_host.classes[0].buffer_class, BufferClass::kPlain);
   EXPECT_EQ(RoundingText(on_host), "symmetric buffers are left out: host memory has none");
   const ProblemSelection on_gpus = SelectProblems(flags, MemoryKind::kCuda, 2).value();
-  EXPECT_EQ(on_gpus.classes.size(), 2u);
+  EXPECT_EQ(on_gpus.classes.size(), 4u) << "two kinds of buffers for each of two types";
   EXPECT_EQ(RoundingText(on_gpus), "");
   flags.buffers = {"symmetric"};
   const auto refused = SelectProblems(flags, MemoryKind::kHost, 2);

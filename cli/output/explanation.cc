@@ -22,6 +22,15 @@ double Distance(uint64_t left_bytes, uint64_t right_bytes) {
                   std::log2(static_cast<double>(right_bytes) + 1));
 }
 
+// The problem with the key of the row that decides.
+Problem WithKey(Problem problem, const DispatchKey& key) {
+  problem.cls.dtype = key.dtype;
+  problem.cls.reduction = key.reduction;
+  problem.cls.buffer_class = key.buffer_class;
+  problem.cls.in_place = key.in_place;
+  return problem;
+}
+
 bool SameKey(const DatabaseRow& row, const Problem& asked) {
   return DispatchKey::Of(row.problem.cls) == DispatchKey::Of(asked.cls);
 }
@@ -61,8 +70,8 @@ std::string BeyondMeasuredText(const MeasuredSizes& sizes, uint64_t asked_bytes)
   if (asked_bytes >= sizes.smallest_bytes && asked_bytes <= sizes.largest_bytes) return "";
   const bool is_above = asked_bytes > sizes.largest_bytes;
   return fmt::format(
-      "{} was measured, and this is the choice of the size next to it; should its backend refuse "
-      "it at {}, the default choice of the first backend runs",
+      "{} was measured, and this is the choice of the size next to it; if its backend refuses it "
+      "at {}, the next best choice of that size runs, and if there is none, the default",
       is_above ? "nothing above " + FormatSizeBytes(sizes.largest_bytes)
                : "nothing below " + FormatSizeBytes(sizes.smallest_bytes),
       FormatSizeBytes(asked_bytes));
@@ -241,17 +250,29 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
   explanation.database = database_path;
   COTUNE_TRY(const DispatchTable table,
              database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here));
-  Problem looked_up = asked;
   const DispatchKey own_key = DispatchKey::Of(asked.cls);
-  looked_up.cls.buffer_class = table.DecidingKey(own_key, asked.bytes()).buffer_class;
-  explanation.range = table.RangeOf(DispatchKey::Of(looked_up.cls), asked.bytes());
+  const DispatchKey deciding_key = table.DecidingKey(own_key, asked.bytes());
+  explanation.range = table.RangeOf(deciding_key, asked.bytes());
   if (!explanation.range) {
     explanation.misses = WhyNothing(database, asked, here);
     return explanation;
   }
-  if (looked_up.cls.buffer_class != asked.cls.buffer_class) {
+  DispatchKey as_decided = own_key;
+  as_decided.buffer_class = deciding_key.buffer_class;
+  if (as_decided != deciding_key) {
+    explanation.relative = deciding_key;
+    explanation.notes.push_back(
+        fmt::format("this call was not measured: it runs by the row of {}; if the choice cannot "
+                    "run it, the next best choice of that row does, and if there is none, the "
+                    "default",
+                    InWords(deciding_key)));
+  }
+  if (deciding_key.buffer_class != asked.cls.buffer_class) {
     explanation.notes.push_back(PlainChoiceText(table.Find(own_key)));
   }
+  Problem looked_up = WithKey(asked, deciding_key);
+  // The sizes of rows are in bytes, whatever the dtype.
+  looked_up.count = CountForBytes(looked_up.cls, asked.bytes());
   const std::string beyond =
       BeyondMeasuredText(SizesMeasuredFor(database, looked_up, here), asked.bytes());
   if (!beyond.empty()) explanation.notes.push_back(beyond);
@@ -341,6 +362,10 @@ std::string ExplanationText(const Explanation& explanation) {
   text += fmt::format("  runs: {} ({})\n", explanation.range->choice.text(),
                       RangeText(*explanation.range));
   for (const std::string& note : explanation.notes) text += "  note: " + note + "\n";
+  if (explanation.relative) {
+    text += fmt::format("  to tune this call: {} --db {}\n", TuneCommandText(explanation),
+                        explanation.database);
+  }
   if (explanation.entry) {
     text += WinnerText(*explanation.entry);
     text += fmt::format("  from: {}\n", explanation.database);

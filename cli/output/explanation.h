@@ -33,11 +33,14 @@ struct Explanation {
   NumericsRule numerics = NumericsRule::kAny;  // likewise: that of the settings
   // Likewise; nullopt: a single collective is asked about.
   std::optional<AskedProgram> program{};
-  // The measured size nearest to what was asked for, with the winner that runs.
+  // The row by which the call runs, if it has none of its own.
+  std::optional<DispatchKey> relative{};
+  // The measured size nearest to what was asked for, with the winner that runs; of the relative, if
+  // there is one.
   std::optional<DatabaseEntry> entry;
 
-  // Further facts about `range`: that it is the one of plain buffers, that nothing of the asked
-  // size was measured.
+  // Further facts about `range`: that it is the one of a relative or of plain buffers, that nothing
+  // of the asked size was measured.
   std::vector<std::string> notes;
 
   // Why there is nothing: one sentence a reason, most telling first.

@@ -108,7 +108,9 @@ TEST(ExplanationTest, ASizeBeyondTheMeasuredOnesSaysSo) {
   EXPECT_TRUE(Explained(Asked(65536), here).notes.empty());
   const std::string above = ExplanationText(Explained(Asked(1 << 28), here));
   EXPECT_NE(above.find("  note: nothing above 256K was measured"), std::string::npos) << above;
-  EXPECT_NE(above.find("refuse it at 1G, the default"), std::string::npos) << above;
+  EXPECT_NE(above.find("if its backend refuses it at 1G, the next best choice of that size runs"),
+            std::string::npos)
+      << above;
   const std::string below = ExplanationText(Explained(Asked(1023), here));
   EXPECT_NE(below.find("  note: nothing below 4K was measured"), std::string::npos) << below;
 }
@@ -142,6 +144,52 @@ TEST(ExplanationTest, SymmetricBuffersAreExplainedAsTheyAreDispatched) {
   EXPECT_TRUE(explanation.notes.empty());
 }
 
+TEST(ExplanationTest, ACallWithoutARowIsExplainedByItsRelative) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  Problem asked = Asked(512);
+  asked.cls.dtype = Dtype::kF64;
+  asked.cls.in_place = true;
+  asked.cls.reduction = Reduction::kMax;
+  const Explanation explanation = Explained(asked, here);
+  ASSERT_TRUE(explanation.range.has_value());
+  EXPECT_EQ(explanation.range->choice.text(), "host/ring?chunk=65536");
+  EXPECT_EQ(explanation.relative, DispatchKey::Of(Asked(1).cls));
+  ASSERT_TRUE(explanation.entry.has_value());
+  EXPECT_EQ(explanation.entry->cell.problem.count, 1024u) << "as many bytes";
+  EXPECT_EQ(explanation.notes,
+            std::vector<std::string>{
+                "this call was not measured: it runs by the row of all_reduce sum f32 out of "
+                "place; if the choice cannot run it, the next best choice of that row does, and if "
+                "there is none, the default"});
+  const std::string text = ExplanationText(explanation);
+  EXPECT_NE(text.find("  to tune this call: cotune tune --ranks 4 --collective all_reduce --dtype "
+                      "f64 --reduction max --in-place --db /db/x.tdb\n"),
+            std::string::npos)
+      << text;
+  // 8 bytes an element: beyond what was measured at 64K elements of f32.
+  asked.count = 65536;
+  EXPECT_EQ(Explained(asked, here).notes.size(), 2u);
+  EXPECT_EQ(Explained(asked, here).range->choice.text(), "host/tree");
+  EXPECT_FALSE(Explained(Asked(512), here).relative);
+}
+
+TEST(ExplanationTest, SymmetricBuffersOfARelativeAreExplainedAsTheyAreDispatched) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  Problem asked = Asked(1024);
+  asked.cls.in_place = true;
+  asked.cls.buffer_class = BufferClass::kSymmetric;
+  Explanation explanation = Explained(asked, here);
+  EXPECT_EQ(explanation.relative, DispatchKey::Of(Asked(1).cls));
+  EXPECT_EQ(explanation.notes.size(), 2u) << "it is a relative's row, and that of plain buffers";
+  TunedDatabase database = Database();
+  DatabaseEntry registered = EntryForTest(1024);
+  registered.cell.problem.cls.buffer_class = BufferClass::kSymmetric;
+  database.Put(registered);
+  explanation = Explain(database, "/db/x.tdb", asked, here).value();
+  EXPECT_EQ(explanation.relative, DispatchKey::Of(registered.cell.problem.cls));
+  EXPECT_EQ(explanation.notes.size(), 1u);
+}
+
 TEST(ExplanationTest, AnotherMachineGetsTheDefaultAndTheReason) {
   Fingerprint here = EntryForTest(1).fingerprint;
   here.machine["cpu_model"] = "model b";
@@ -167,7 +215,7 @@ TEST(ExplanationTest, AnotherShapeOrClassSaysWhatThereIs) {
   EXPECT_EQ(Explained(asked, here).misses,
             std::vector<std::string>{"an entry is for a group of 4 ranks"});
   asked = Asked(1024);
-  asked.cls.in_place = true;
+  asked.cls.memory = MemoryKind::kCuda;
   EXPECT_EQ(Explained(asked, here).misses,
             std::vector<std::string>{
                 "an entry is for all_reduce sum f32, 4 ranks, host memory, out of place"});

@@ -106,6 +106,7 @@ Json EntryJson(const DatabaseEntry& entry) {
   json["refusals"] = RefusalsJson(cell.refusals);
   json["start_mode"] = StartModeName(cell.start_mode);
   json["invalid_rounds"] = cell.invalid_rounds;
+  json["is_unsteady"] = cell.is_unsteady;
   json["buffer_copies"] = cell.buffer_copies;
   json["sm_clock_MHz"] = cell.sm_clock_mhz > 0 ? Json(cell.sm_clock_mhz) : Json(nullptr);
   json["throttle_reasons"] = cell.throttle_reasons;
@@ -115,6 +116,7 @@ Json EntryJson(const DatabaseEntry& entry) {
   json["measuring_mode"] = entry.fingerprint.measuring_mode;
   json["machine"] = entry.fingerprint.machine;
   json["backends"] = entry.fingerprint.backends;
+  json["builds"] = entry.fingerprint.builds;
   return json;
 }
 
@@ -130,6 +132,7 @@ Json WinnersJson(const std::vector<DatabaseEntry>& entries) {
       item["last_rows"] = group.program ? Json(row.last_rows) : Json(nullptr);
       item["choice"] = row.winner.text();
       item["is_default"] = row.is_default;
+      item["is_unsteady"] = row.is_unsteady;
       item["numerics"] = row.numerics;
       item["time_us"] = MicrosecondsJson(row.time_ns);
       item["interval_us"] = {MicrosecondsJson(row.interval_low_ns),

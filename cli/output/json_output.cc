@@ -40,6 +40,7 @@ Json SummaryJson(const TuneSummary& summary) {
           {"measured_cells", summary.measured_cells},
           {"known_cells", summary.known_cells},
           {"skipped_cells", summary.skipped_cells},
+          {"unsteady_cells", summary.unsteady_cells},
           {"pre_syncs", summary.pre_syncs},
           {"pre_sync_us", MicrosecondsJson(summary.pre_sync_ns)},
           {"elapsed_us", MicrosecondsJson(summary.elapsed_ns)},

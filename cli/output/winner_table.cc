@@ -57,6 +57,7 @@ void FillLast(const DatabaseEntry& entry, WinnerRow& row) {
 // A run of sizes with one winner.
 WinnerRow MakeRow(EntriesBySize::const_iterator begin, EntriesBySize::const_iterator end) {
   WinnerRow row{.first_bytes = begin->first, .winner = begin->second->winner.id};
+  row.is_unsteady = begin->second->cell.is_unsteady;
   row.is_default = true;
   double log_gain = 0;
   int32_t compared = 0;
@@ -82,7 +83,8 @@ WinnerGroup MakeGroup(const ProblemClass& cls, const EntriesBySize& entries) {
   };
   for (auto begin = entries.begin(); begin != entries.end();) {
     const auto end = std::find_if(begin, entries.end(), [&](const auto& item) {
-      return !(item.second->winner.id == begin->second->winner.id);
+      return !(item.second->winner.id == begin->second->winner.id) ||
+             item.second->cell.is_unsteady != begin->second->cell.is_unsteady;
     });
     group.rows.push_back(MakeRow(begin, end));
     group.rows.back().first_rows = rows_of(*begin->second);
@@ -103,6 +105,7 @@ std::string RowsText(const WinnerRow& row) {
 }
 
 std::string GainText(const WinnerRow& row) {
+  if (row.is_unsteady) return "unsteady";
   if (row.is_default) return "default";
   return row.gain > 0 ? FactorText(row.gain) : "-";
 }

@@ -14,7 +14,8 @@
 
 namespace cotune::cli {
 
-// Neighbouring measured sizes with the same winner. Times are those at last_bytes.
+// Neighbouring measured sizes with the same winner, all steady or all unsteady. Times are those at
+// last_bytes.
 struct WinnerRow {
   uint64_t first_bytes = 0;
   uint64_t last_bytes = 0;
@@ -23,8 +24,9 @@ struct WinnerRow {
   uint64_t last_rows = 0;
   int32_t sizes = 0;
   ChoiceId winner;
-  bool is_default = false;  // at every size
-  std::string numerics{};   // class of the winner at the last size; "": unknown
+  bool is_default = false;   // at every size
+  bool is_unsteady = false;  // the times do not say which choice is the fastest: the default runs
+  std::string numerics{};    // class of the winner at the last size; "": unknown
   int64_t time_ns = 0;
   int64_t interval_low_ns = 0;
   int64_t interval_high_ns = 0;

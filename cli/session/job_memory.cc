@@ -4,6 +4,7 @@
 
 #include "cli/session/rank_session.h"
 #include "core/base/counted.h"
+#include "core/base/usable_processors.h"
 #include "fmt/format.h"
 #include "gpu/device/gpu_fields.h"
 #include "integration/job.h"
@@ -12,7 +13,8 @@
 namespace cotune::cli {
 namespace {
 
-constexpr int kDefaultHostRanks = 4;
+constexpr int kDefaultHostRanksMin = 2;
+constexpr int kDefaultHostRanksMax = 8;
 
 bool HasCudaPlugin(const ResolvedSettings& settings, const PluginFlags& plugins,
                    const Process& process) {
@@ -53,7 +55,21 @@ Result<JobMemory> ChooseMemory(const ResolvedSettings& settings, const PluginFla
 }
 
 int DefaultRanks(const JobMemory& memory) {
-  return memory.kind == MemoryKind::kCuda ? memory.gpus : kDefaultHostRanks;
+  if (memory.kind == MemoryKind::kCuda) return memory.gpus;
+  const auto processors = static_cast<int>(ProcessorsIn(UsableProcessors()).size());
+  return std::clamp(processors, kDefaultHostRanksMin, kDefaultHostRanksMax);
+}
+
+std::string SharedProcessorsText(const JobMemory& memory, int local_ranks) {
+  const size_t processors = ProcessorsIn(UsableProcessors()).size();
+  if (memory.kind == MemoryKind::kCuda || processors == 0 ||
+      static_cast<size_t>(local_ranks) <= processors) {
+    return "";
+  }
+  return fmt::format(
+      "{} share {}: they take turns, so that calls take longer and vary more than with a processor "
+      "for each rank",
+      Counted(local_ranks, "rank"), Counted(static_cast<int64_t>(processors), "processor"));
 }
 
 Status CheckRanks(const JobMemory& memory, int local_ranks) {

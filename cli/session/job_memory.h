@@ -2,6 +2,8 @@
 #ifndef COTUNE_CLI_SESSION_JOB_MEMORY_H_
 #define COTUNE_CLI_SESSION_JOB_MEMORY_H_
 
+#include <string>
+
 #include "cli/input/command_line.h"
 #include "cli/session/process.h"
 #include "core/base/status.h"
@@ -20,8 +22,12 @@ struct JobMemory {
 Result<JobMemory> ChooseMemory(const ResolvedSettings& settings, const PluginFlags& plugins,
                                const Process& process);
 
-// Ranks to start when the user names no number: one per GPU, or 4.
+// Ranks to start when the user names no number: one for each GPU, or on host memory one for each
+// processor that this process may use, 2 at least and 8 at most.
 int DefaultRanks(const JobMemory& memory);
+
+// A note for the user if so many ranks of this host have to share its processors; "" if not.
+std::string SharedProcessorsText(const JobMemory& memory, int local_ranks);
 
 // kUsage when a host has more ranks than GPUs.
 Status CheckRanks(const JobMemory& memory, int local_ranks);

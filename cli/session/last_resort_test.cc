@@ -87,7 +87,7 @@ TEST(LastResortTest, AThreadThatCrashesMeanwhileDoesNotEndTheProcessBeforeTheFir
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const std::string path = folder + "/t.tdb";
   const std::string journal_path = path + ".journal";
-  ASSERT_TRUE(TuningJournal::Open(path, JournalKind::kTune).value()->Begin());
+  ASSERT_TRUE(TuningJournal::Open(path, JournalKind::kTune).value()->Begin({}));
   const auto empty_bytes = std::filesystem::file_size(journal_path);
   Pipe errors;
   Pipe begin;

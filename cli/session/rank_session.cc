@@ -342,6 +342,7 @@ TuneSummary Summarize(const TuneReport& report, const std::string& database) {
           .measured_cells = report.outcome.measured_cells,
           .known_cells = report.outcome.known_cells,
           .skipped_cells = report.outcome.skipped_cells,
+          .unsteady_cells = report.outcome.unsteady_cells,
           .pre_syncs = report.outcome.pre_syncs,
           .pre_sync_ns = report.outcome.pre_sync_ns,
           .elapsed_ns = report.elapsed_ns,

@@ -61,6 +61,15 @@ std::string UsableProcessors() {
   return list;
 }
 
+std::vector<size_t> ProcessorsIn(std::string_view list) {
+  const ProcessorSet set = Parse(list);
+  std::vector<size_t> processors;
+  for (size_t each = 0; each < kProcessorsMax; ++each) {
+    if (set.test(each)) processors.push_back(each);
+  }
+  return processors;
+}
+
 size_t CountDistinctProcessors(std::span<const std::string> lists) {
   ProcessorSet all;
   for (const std::string& list : lists) all |= Parse(list);

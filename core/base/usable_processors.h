@@ -6,12 +6,17 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace cotune {
 
 // The processors that this process may use, as Linux writes such lists: "0-3,8". Empty when the
 // system does not say.
 std::string UsableProcessors();
+
+// The processors of such a list, ascending; empty for what is no such list. Pure.
+std::vector<size_t> ProcessorsIn(std::string_view list);
 
 // How many different processors the lists name together. Pure; what is no such list counts for
 // nothing, since lists come from other processes.

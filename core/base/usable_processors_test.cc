@@ -44,5 +44,10 @@ TEST(UsableProcessorsTest, NamesWhatThisProcessMayUse) {
   ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
+TEST(UsableProcessorsTest, AListNamesItsProcessors) {
+  EXPECT_EQ(ProcessorsIn("0-2,8"), (std::vector<size_t>{0, 1, 2, 8}));
+  EXPECT_TRUE(ProcessorsIn("1-").empty());
+}
+
 }  // namespace
 }  // namespace cotune

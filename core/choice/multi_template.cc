@@ -86,7 +86,10 @@ Result<MeasuredWinners::BySize> MultiTemplate::Finalize() const {
   for (const auto& [bytes, decided] : cells_) {
     // A cell in which every choice failed has no winner: its sizes go to the neighbours' winners or
     // the default.
-    if (decided.winner) winners.emplace(bytes, decided.winner->id);
+    if (decided.winner) {
+      winners.emplace(bytes,
+                      MeasuredWinner{decided.winner->id, NextBest(decided.winner->next_best)});
+    }
   }
   if (winners.empty()) {
     return Fail(ErrorCode::kEnvironment, "no choice could be measured", ToText(program_.anchor()),

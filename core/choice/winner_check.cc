@@ -210,7 +210,7 @@ CellsOfWinners CellsOf(const MeasuredWinners& winners, const ProblemClass& shape
     const Program& own = *of.programs.back();
     for (const auto& [bytes, winner] : by_size) {
       of.cells.push_back({&own, own.ProblemAt(bytes, topology_digest)});
-      of.winners.push_back(winner);
+      of.winners.push_back(winner.id);
       of.places.emplace_back(key, bytes);
     }
   }

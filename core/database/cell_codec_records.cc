@@ -121,6 +121,7 @@ void TextTable::AddTextsOf(const DatabaseEntry& entry) {
   Add(entry.winner.id.text());
   if (entry.winner.runner_up) Add(entry.winner.runner_up->text());
   if (entry.winner.fallback) Add(entry.winner.fallback->text());
+  for (const ChoiceId& next : entry.winner.next_best) Add(next.text());
   Add(entry.winner.why);
   Add(entry.cell.throttle_reasons);
   Add(entry.cotune_version);
@@ -154,6 +155,11 @@ proto::FingerprintRecord ToRecord(const Fingerprint& fingerprint) {
     field->set_name(name);
     field->set_value(text);
   }
+  for (const auto& [name, build] : fingerprint.builds) {
+    proto::FingerprintFieldRecord* field = record.add_builds();
+    field->set_name(name);
+    field->set_value(build);
+  }
   return record;
 }
 
@@ -173,12 +179,14 @@ proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTab
   }
   record.set_sm_clock_mhz(static_cast<uint32_t>(entry.cell.sm_clock_mhz));
   record.set_throttle_reasons(table.Reference(entry.cell.throttle_reasons));
+  record.set_is_unsteady(entry.cell.is_unsteady);
   const Winner& winner = entry.winner;
   record.set_winner_median_ns(winner.median_ns);
   if (winner.runner_up) record.set_runner_up(table.Reference(winner.runner_up->text()));
   record.set_runner_up_median_ns(winner.runner_up_median_ns);
   if (winner.fallback) record.set_fallback(table.Reference(winner.fallback->text()));
   record.set_fallback_median_ns(winner.fallback_median_ns);
+  for (const ChoiceId& next : winner.next_best) record.add_next_best(table.Reference(next.text()));
   record.set_why(table.Reference(winner.why));
   record.set_cotune_version(table.Reference(entry.cotune_version));
   return record;
@@ -193,6 +201,7 @@ Result<Fingerprint> FromRecord(const proto::FingerprintRecord& record) {
     read = ReadFingerprintFields(record.connections(), "fingerprint.connections",
                                  fingerprint.connections);
   }
+  if (read) read = ReadFingerprintFields(record.builds(), "fingerprint.builds", fingerprint.builds);
   COTUNE_RETURN_IF_ERROR(read);
   fingerprint.measuring_mode = record.measuring_mode();
   return fingerprint;
@@ -223,10 +232,15 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
   entry.cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
   COTUNE_TRY(std::string reasons, ReadText(record.throttle_reasons(), text_of, "throttle_reasons"));
   entry.cell.throttle_reasons = std::move(reasons);
+  entry.cell.is_unsteady = record.is_unsteady();
   Winner& winner = entry.winner;
   Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
   if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);
   if (!read) return read;
+  for (const uint32_t reference : record.next_best()) {
+    COTUNE_TRY(ChoiceId next, ReadChoice(reference, text_of, "next_best"));
+    winner.next_best.push_back(std::move(next));
+  }
   COTUNE_TRY(std::string why, ReadText(record.why(), text_of, "why"));
   COTUNE_TRY(std::string version, ReadText(record.cotune_version(), text_of, "cotune_version"));
   winner.median_ns = record.winner_median_ns();

@@ -48,6 +48,11 @@ TEST(CellCodecTest, EveryFieldComesBack) {
   EXPECT_EQ(decoded.fingerprint.connections, entry.fingerprint.connections);
   EXPECT_EQ(decoded.fingerprint.connections.at("ucx"), "tcp/eth0 between all ranks");
   EXPECT_EQ(decoded.winner, entry.winner);
+  EXPECT_EQ(decoded.winner.next_best, std::vector{IdForTest("host/two_shot")});
+  EXPECT_FALSE(decoded.cell.is_unsteady);
+  DatabaseEntry unsteady = entry;
+  unsteady.cell.is_unsteady = true;
+  EXPECT_EQ(DecodeCell(EncodeCell(unsteady)).value(), unsteady);
   EXPECT_EQ(decoded.cotune_version, "0.1.0");
   EXPECT_EQ(decoded.measured_unix_s, 1'700'000'000);
 }

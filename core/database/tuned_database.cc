@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -9,12 +10,14 @@
 #include "core/database/cell_codec.h"
 #include "core/database/tuned_database_file.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
 
 // Whether `a` is to be kept when both have the same identity. Never true both ways.
 bool IsPreferred(const DatabaseRow& a, const DatabaseRow& b) {
+  if (a.is_unsteady != b.is_unsteady) return b.is_unsteady;
   if (a.measured_unix_s != b.measured_unix_s) return a.measured_unix_s > b.measured_unix_s;
   if (a.samples != b.samples) return a.samples > b.samples;
   const Result<DatabaseEntry> entry_a = a.Decode();
@@ -84,6 +87,35 @@ std::optional<Miss> VersionMiss(const Fingerprint& there, const Fingerprint& her
   return std::nullopt;
 }
 
+// "another build of plugin tiny (version 1.0)"; "" without plugins.
+std::string BuildsText(const std::vector<std::string>& plugins, std::string_view one,
+                       std::string_view several) {
+  if (plugins.empty()) return "";
+  return plugins.size() == 1 ? fmt::format("{} of plugin {}", one, plugins.front())
+                             : fmt::format("{} of plugins {}", several, fmt::join(plugins, ", "));
+}
+
+// An entry without a build is of an older cotune, or of a backend whose table was registered in the
+// process; neither shows that this build would give the same results.
+std::optional<Miss> BuildMiss(const Fingerprint& there, const Fingerprint& here) {
+  std::vector<std::string> other;
+  std::vector<std::string> unknown;
+  for (const auto& [backend, build] : here.builds) {
+    const auto version = there.backends.find(backend);
+    if (version == there.backends.end()) continue;
+    const auto known = there.builds.find(backend);
+    if (known != there.builds.end() && known->second == build) continue;
+    (known == there.builds.end() ? unknown : other)
+        .push_back(fmt::format("{} (version {})", backend, version->second));
+  }
+  if (other.empty() && unknown.empty()) return std::nullopt;
+  const std::string of_other = BuildsText(other, "another build", "other builds");
+  const std::string of_unknown = BuildsText(unknown, "an unknown build", "unknown builds");
+  const char* const between = of_other.empty() || of_unknown.empty() ? "" : " and ";
+  return Miss{MissReason::kBackendBuildDiffers,
+              fmt::format("measured with {}{}{}", of_other, between, of_unknown)};
+}
+
 // The number of backends here that took part there.
 int BackendsThatTookPart(const Fingerprint& there, const Fingerprint& here) {
   return static_cast<int>(
@@ -139,10 +171,12 @@ int Nearness(MissReason reason) {
       return 3;
     case MissReason::kChoiceUnknown:
       return 4;
-    case MissReason::kConnectionsDiffer:
+    case MissReason::kBackendBuildDiffers:
       return 5;
-    case MissReason::kUnreadable:
+    case MissReason::kConnectionsDiffer:
       return 6;
+    case MissReason::kUnreadable:
+      return 7;
   }
   return 0;
 }
@@ -179,7 +213,7 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
     if (judged != row.fingerprint.get()) {
       judged = row.fingerprint.get();
       valid = !MachineMiss(*judged, here) && !VersionMiss(*judged, here) &&
-              !ConnectionsMiss(*judged, here);
+              !BuildMiss(*judged, here) && !ConnectionsMiss(*judged, here);
       backends = BackendsThatTookPart(*judged, here);
     }
     if (!valid || WinnerMiss(*judged, *row.winner, here)) continue;
@@ -193,18 +227,40 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
   return candidates;
 }
 
+bool DiffersInBuildsAlone(const Fingerprint& a, const Fingerprint& b) {
+  if (a.builds == b.builds) return false;
+  Fingerprint rebuilt = a;
+  rebuilt.builds = b.builds;
+  return rebuilt == b;
+}
+
+// Each fingerprint of the rows once.
+std::vector<std::shared_ptr<const Fingerprint>> FingerprintsOf(
+    const std::vector<DatabaseRow>& rows) {
+  std::vector<std::shared_ptr<const Fingerprint>> fingerprints;
+  for (const DatabaseRow& row : rows) {
+    const bool is_known = !fingerprints.empty() && (fingerprints.back() == row.fingerprint ||
+                                                    *fingerprints.back() == *row.fingerprint);
+    if (!is_known) fingerprints.push_back(row.fingerprint);
+  }
+  return fingerprints;
+}
+
 // Rows of the table from candidates in the order of IsBeforeInTable.
 std::vector<DispatchRow> RowsOf(const std::vector<Candidate>& candidates) {
   std::vector<DispatchRow> rows;
   std::vector<std::pair<uint64_t, ChoiceId>> winners;
+  std::vector<NextBestOfSize> next_best;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& candidate = candidates[i];
     if (winners.empty() || winners.back().first != candidate.bytes) {
       winners.emplace_back(candidate.bytes, *candidate.row->winner);
+      next_best.push_back({candidate.bytes, candidate.row->next_best});
     }
     if (i + 1 == candidates.size() || candidates[i + 1].key != candidate.key) {
-      rows.push_back(DispatchRow::Of(candidate.key, winners));
+      rows.push_back(DispatchRow::Of(candidate.key, winners, std::move(next_best)));
       winners.clear();
+      next_best.clear();
     }
   }
   return rows;
@@ -222,6 +278,8 @@ const char* MissReasonName(MissReason reason) {
       return "backend_missing";
     case MissReason::kBackendVersionDiffers:
       return "backend_version_differs";
+    case MissReason::kBackendBuildDiffers:
+      return "backend_build_differs";
     case MissReason::kChoiceUnknown:
       return "choice_unknown";
     case MissReason::kConnectionsDiffer:
@@ -245,6 +303,7 @@ std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner
   if (std::optional<Miss> miss = MachineMiss(there, here)) return miss;
   if (std::optional<Miss> miss = VersionMiss(there, here)) return miss;
   if (std::optional<Miss> miss = WinnerMiss(there, winner, here)) return miss;
+  if (std::optional<Miss> miss = BuildMiss(there, here)) return miss;
   return ConnectionsMiss(there, here);
 }
 
@@ -292,6 +351,26 @@ void TunedDatabase::Unite(const TunedDatabase& other, const TakesTheirs& takes_t
   rows_ = std::move(merged);
 }
 
+void TunedDatabase::DropOtherBuilds(const TunedDatabase& fresh) {
+  const std::vector<std::shared_ptr<const Fingerprint>> all_fresh = FingerprintsOf(fresh.rows_);
+  std::shared_ptr<const Fingerprint> judged;  // each fingerprint is compared once, as rows ascend
+  std::vector<std::shared_ptr<const Fingerprint>> rebuilt;
+  std::erase_if(rows_, [&](const DatabaseRow& row) {
+    if (judged != row.fingerprint) {
+      judged = row.fingerprint;
+      rebuilt.clear();
+      std::copy_if(all_fresh.begin(), all_fresh.end(), std::back_inserter(rebuilt),
+                   [&](const auto& each) { return DiffersInBuildsAlone(*judged, *each); });
+    }
+    DatabaseRow wanted;
+    wanted.problem = row.problem;
+    return std::any_of(rebuilt.begin(), rebuilt.end(), [&](const auto& fingerprint) {
+      wanted.fingerprint = fingerprint;
+      return std::binary_search(fresh.rows_.begin(), fresh.rows_.end(), wanted, IsBefore);
+    });
+  });
+}
+
 tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
                                                       const Fingerprint& here) const {
   DatabaseRow wanted;
@@ -336,7 +415,7 @@ MeasuredWinners TunedDatabase::Winners(int32_t world_size, int32_t ranks_per_nod
   const std::vector<Candidate> candidates = CandidatesOf(rows_, world_size, ranks_per_node, here);
   // From the last to the first, which counts.
   for (auto at = candidates.rbegin(); at != candidates.rend(); ++at) {
-    winners.Put(at->key, at->bytes, *at->row->winner);
+    winners.Put(at->key, at->bytes, MeasuredWinner{*at->row->winner, at->row->next_best});
     if (at->row->program_text != nullptr) {
       winners.PutProgram(at->key.program_digest, *at->row->program_text);
     }

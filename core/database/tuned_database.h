@@ -25,7 +25,8 @@ enum class MissReason {
   kMachineDiffers,
   kBackendMissing,
   kBackendVersionDiffers,
-  kChoiceUnknown,  // the winner's backend did not take part by the entry's own words
+  kBackendBuildDiffers,  // the version is the same
+  kChoiceUnknown,        // the winner's backend did not take part by the entry's own words
   kConnectionsDiffer,
   kUnreadable,  // the details of the entry hold what cannot be
 };
@@ -37,10 +38,12 @@ struct Miss {
 
 // Judges under `here` an entry that `winner` has won under `there`. It is valid, nullopt, when the
 // machine fields and the measuring mode are equal, the winner's backend is here, and no backend
-// that took part has another version or other settings here. One that has lost and is not here at
-// all changes nothing, nor does one that is here and did not take part: the winner may not be the
-// best one here, and still runs. The ranks must reach each other in the same ways as there, as far
-// as it is known here: over another network, or between other GPUs, another choice may win.
+// that took part has another version, other settings or another build here. One that has lost and
+// is not here at all changes nothing, nor does one that is here and did not take part: the winner
+// may not be the best one here, and still runs. A build that was not written down counts as another
+// one, and a backend without a build here is compared by its version alone. The ranks must reach
+// each other in the same ways as there, as far as it is known here: over another network, or
+// between other GPUs, another choice may win.
 std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner,
                                 const Fingerprint& here);
 
@@ -58,12 +61,15 @@ class TunedDatabase {
 
   // Adds the entry or, on the same identity, keeps the one that Merge would.
   void Put(DatabaseEntry entry);
-  // Union; on the same identity the newer measurement wins, then the one with more samples, then
-  // the smaller bytes (EncodeCell), so that the result does not depend on the order. A readable
-  // entry wins over an unreadable one.
+  // Union; on the same identity a steady measurement wins over an unsteady one, whatever their age,
+  // then the newer one, then the one with more samples, then the smaller bytes (EncodeCell), so
+  // that the result does not depend on the order. A readable entry wins over an unreadable one.
   void Merge(const TunedDatabase& other);
   // Union; on the same identity the entry of `newer` counts, whatever their clocks say.
   void Replace(const TunedDatabase& newer);
+  // Removes the entries that an entry of `fresh` supersedes: one of the same problem whose
+  // fingerprint differs in the builds of backends and in nothing else.
+  void DropOtherBuilds(const TunedDatabase& fresh);
 
   // The entry for this problem that is valid under `here`, or why there is none: the nearest reason
   // over all entries for it. Of several valid ones (their backends differ) the one in which most of

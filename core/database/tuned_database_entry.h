@@ -14,6 +14,10 @@ namespace cotune {
 // In Fingerprint::connections, beside the names of backends, which have no capitals.
 inline constexpr char kGpuConnections[] = "GPUs";
 
+// The build id of a backend's plugin, by the backend's name. A backend whose table is registered in
+// the process has none.
+using PluginBuilds = std::map<std::string, std::string>;
+
 // The machine and software of a measurement, as named fields. Equal on all ranks. The loader
 // compares field by field.
 struct Fingerprint {
@@ -28,6 +32,9 @@ struct Fingerprint {
   // has such a text, by its name ("tcp/eth0 between all ranks"), and for their GPUs, by
   // kGpuConnections. Unknown ones are absent, and so are all for a job without groups.
   std::map<std::string, std::string> connections{};
+  // The builds of the backends that took part, as far as they are known: a plugin that is mended
+  // and rebuilt may keep its version.
+  PluginBuilds builds{};
   auto operator<=>(const Fingerprint&) const = default;
 };
 

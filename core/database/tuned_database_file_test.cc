@@ -95,7 +95,7 @@ TEST_F(TunedDatabaseFileTest, RelativePathsWork) {
 TEST_F(TunedDatabaseFileTest, HeaderIsAsDocumented) {
   const std::string bytes = DatabaseOf({8}).Serialize().value();
   EXPECT_EQ(bytes.substr(0, 8), "COTUNEDB");
-  EXPECT_EQ(bytes.substr(8, 4), std::string("\6\0\0\0", 4));
+  EXPECT_EQ(bytes.substr(8, 4), std::string("\7\0\0\0", 4));
   uint64_t payload_bytes = 0;
   for (int i = 7; i >= 0; --i)
     payload_bytes =
@@ -122,8 +122,10 @@ TEST_F(TunedDatabaseFileTest, EachDamageHasItsOwnError) {
   EXPECT_EQ(RefusalOf(bytes), "loaded");
   bytes[8] = 5;
   EXPECT_EQ(RefusalOf(bytes), "loaded");
-  bytes[8] = 7;
-  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 7, this cotune reads up to 6");
+  bytes[8] = 6;
+  EXPECT_EQ(RefusalOf(bytes), "loaded");
+  bytes[8] = 8;
+  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 8, this cotune reads up to 7");
   bytes[8] = 0;
   EXPECT_EQ(RefusalOf(bytes), "field schema version is 0");
   bytes = good;
@@ -229,6 +231,14 @@ TEST_F(TunedDatabaseFileTest, BadFieldsUnderARightChecksumAreNamed) {
             "bad field 'text_bytes' in tuned data");
   EXPECT_EQ(refusal([](auto& i) { i.set_detail_bytes(0, 0xffffffff); }),
             "bad field 'detail_bytes' in tuned data");
+  EXPECT_EQ(refusal([](auto& i) { i.set_next_best(0, 4000); }),
+            "bad field 'next_best' in tuned data");
+  EXPECT_EQ(refusal([](auto& i) { i.set_next_best_counts(1, 2); }),
+            "bad field 'next_best_counts' in tuned data");
+  EXPECT_EQ(refusal([](auto& i) { i.set_next_best_counts(1, 0); }),
+            "bad field 'next_best' in tuned data");
+  EXPECT_EQ(refusal([](auto& i) { i.clear_is_unsteady(); }),
+            "bad field 'is_unsteady' in tuned data");
   EXPECT_EQ(refusal([](auto& i) { i.add_program_texts("no program"); }),
             "bad field 'program_texts' in tuned data");
   EXPECT_EQ(refusal([](auto& i) {
@@ -272,16 +282,67 @@ TEST_F(TunedDatabaseFileTest, AProgramComesBackWithItsText) {
   EXPECT_EQ(bytes.find(kProgramTextForTest, at + 1), std::string::npos);
 }
 
+// Older cotunes knew no next best choices, and not that a cell is unsteady.
+DatabaseEntry WithoutNextBest(DatabaseEntry entry) {
+  entry.winner.next_best.clear();
+  return entry;
+}
+void ClearSchema7(proto::DatabaseIndex& index) {
+  index.clear_next_best();
+  index.clear_next_best_counts();
+  index.clear_is_unsteady();
+}
+
+TEST_F(TunedDatabaseFileTest, NextBestChoicesAndUnsteadyCellsComeBackFromTheIndex) {
+  DatabaseEntry several = EntryForTest(16);
+  several.winner.next_best = {IdForTest("host/one_shot"), IdForTest("host/two_shot"),
+                              IdForTest("fake/other")};
+  DatabaseEntry unsteady = EntryForTest(32);
+  unsteady.cell.is_unsteady = true;
+  TunedDatabase database;
+  const std::vector<DatabaseEntry> entries = {WithoutNextBest(EntryForTest(8)), several, unsteady};
+  for (const DatabaseEntry& entry : entries) database.Put(entry);
+  ASSERT_TRUE(database.Save(path_).has_value());
+  const TunedDatabase loaded = TunedDatabase::Load(path_).value();
+  ASSERT_EQ(loaded.size(), 3u);
+  EXPECT_TRUE(loaded.rows()[0].next_best.empty());
+  EXPECT_EQ(loaded.rows()[1].next_best.choices(), several.winner.next_best);
+  EXPECT_EQ(loaded.rows()[2].next_best.choices(), std::vector{IdForTest("host/two_shot")});
+  EXPECT_FALSE(loaded.rows()[1].is_unsteady);
+  EXPECT_TRUE(loaded.rows()[2].is_unsteady);
+  EXPECT_EQ(loaded.entries().value(), entries);
+}
+
+// A file as a cotune with schema 6 wrote it.
+TEST_F(TunedDatabaseFileTest, AFileOfSchema6HasNoNextBestChoices) {
+  TunedDatabase database;
+  database.Put(WithoutNextBest(EntryForTest(8)));
+  database.Put(WithoutNextBest(EntryForTest(16)));
+  const std::string now = database.Serialize().value();
+  std::string bytes = WithSpoiltIndex(now, ClearSchema7);
+  EXPECT_EQ(RefusalOf(bytes), "bad field 'next_best_counts' in tuned data") << "schema 7 has them";
+  bytes[8] = 6;
+  WriteBytes(bytes);
+  const TunedDatabase old = TunedDatabase::Load(path_).value();
+  EXPECT_EQ(old.entries().value(), database.entries().value());
+  const DispatchTable table = old.BuildTable(4, 4, EntryForTest(8).fingerprint).value();
+  ASSERT_EQ(table.rows().size(), 1u);
+  EXPECT_TRUE(table.rows()[0].next_best.empty());
+  EXPECT_EQ(old.Serialize().value(), now) << "written again, it has schema 7";
+}
+
 // A file as a cotune with schema 2 wrote it: the digest of a program, and no text.
 TEST_F(TunedDatabaseFileTest, AProgramOfSchema2HasNoTextUntilItIsMeasuredAgain) {
   TunedDatabase database;
-  database.Put(EntryOfProgram(8));
-  std::string bytes = WithSpoiltIndex(database.Serialize().value(),
-                                      [](auto& index) { index.clear_program_texts(); });
+  database.Put(WithoutNextBest(EntryOfProgram(8)));
+  std::string bytes = WithSpoiltIndex(database.Serialize().value(), [](auto& index) {
+    ClearSchema7(index);
+    index.clear_program_texts();
+  });
   bytes[8] = 2;
   WriteBytes(bytes);
   TunedDatabase old = TunedDatabase::Load(path_).value();
-  DatabaseEntry without_text = EntryOfProgram(8);
+  DatabaseEntry without_text = WithoutNextBest(EntryOfProgram(8));
   without_text.program_text.clear();
   EXPECT_EQ(old.entries().value(), std::vector{without_text});
   EXPECT_TRUE(old.Winners(4, 4, without_text.fingerprint).program_texts().empty());
@@ -304,7 +365,10 @@ TEST_F(TunedDatabaseFileTest, AProgramOfSchema2HasNoTextUntilItIsMeasuredAgain) 
 // A file as a cotune with schema 5 wrote it: its fingerprints lack the connections
 // of ranks.
 TEST_F(TunedDatabaseFileTest, AnEntryOfSchema5CountsOnlyWhereConnectionsAreNotKnown) {
-  std::string bytes = WithSpoiltIndex(DatabaseOf({8}).Serialize().value(), [](auto& index) {
+  TunedDatabase written;
+  written.Put(WithoutNextBest(EntryForTest(8)));
+  std::string bytes = WithSpoiltIndex(written.Serialize().value(), [](auto& index) {
+    ClearSchema7(index);
     index.mutable_fingerprints(0)->clear_connections();
   });
   bytes[8] = 5;
@@ -335,6 +399,15 @@ TEST_F(TunedDatabaseFileTest, UnreadableDetailsAreAnErrorWhenAskedForAndNeverDro
   EXPECT_EQ(saved.error().code, ErrorCode::kDatabase);
   EXPECT_EQ(saved.error().where, path_);
   EXPECT_EQ(ReadBytes(), before);
+  // The index and the details contradict each other.
+  for (const auto& spoil : std::vector<std::function<void(proto::DatabaseIndex&)>>{
+           [](auto& index) { index.set_next_best(0, index.winner(0)); },
+           [](auto& index) { index.set_is_unsteady(0, true); }}) {
+    WriteBytes(WithSpoiltIndex(good, spoil));
+    const auto other = TunedDatabase::Load(path_).value().Find(bad.cell.problem, bad.fingerprint);
+    EXPECT_EQ(other.error().reason, MissReason::kUnreadable);
+  }
+  WriteBytes(before);
   database.Put(bad);  // measured again: heals it
   EXPECT_TRUE(database.Save(path_).has_value());
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -35,6 +36,8 @@ struct DatabaseImage {
 };
 
 namespace {
+
+constexpr uint32_t kFirstSchemaWithNextBest = 7;
 
 uint64_t CountSamples(const CellResult& cell) {
   uint64_t samples = 0;
@@ -71,7 +74,9 @@ Status ReadEnds(const google::protobuf::RepeatedField<uint32_t>& lengths, uint64
 class IndexReader {
  public:
   IndexReader(const proto::DatabaseIndex& index, std::shared_ptr<const DatabaseImage> image)
-      : index_(index), image_(std::move(image)) {}
+      : index_(index),
+        image_(std::move(image)),
+        has_next_best_(DatabaseSchemaOf(image_->bytes) >= kFirstSchemaWithNextBest) {}
 
   Result<std::vector<DatabaseRow>> Read() {
     Status read = CheckColumns();
@@ -81,6 +86,10 @@ class IndexReader {
     rows_.reserve(static_cast<size_t>(index_.fingerprint_size()));
     for (int i = 0; read && i < index_.fingerprint_size(); ++i) read = ReadRow(i);
     COTUNE_RETURN_IF_ERROR(read);
+    if (has_next_best_ && next_best_at_ != index_.next_best_size()) {
+      return BadField("next_best", fmt::format("{} references, and {} belong to entries",
+                                               index_.next_best_size(), next_best_at_));
+    }
     return std::move(rows_);
   }
 
@@ -96,6 +105,8 @@ class IndexReader {
         {"measured_unix_s", index_.measured_unix_s_size()},
         {"samples", index_.samples_size()},
         {"detail_bytes", index_.detail_bytes_size()},
+        {"next_best_counts", has_next_best_ ? index_.next_best_counts_size() : entries},
+        {"is_unsteady", has_next_best_ ? index_.is_unsteady_size() : entries},
     };
     for (const auto& [field, elements] : columns) {
       if (elements != entries)
@@ -160,11 +171,14 @@ class IndexReader {
       return BadField("count", fmt::format("entry {} has {} elements, more than memory can hold", i,
                                            index_.count(i)));
     }
+    COTUNE_TRY(NextBest next_best, ReadNextBest(i));
     rows_.push_back({.fingerprint = fingerprints_[index_.fingerprint(i)],
                      .problem = {cls, index_.count(i), index_.topology_digest(i)},
                      .winner = std::move(winner),
                      .measured_unix_s = index_.measured_unix_s(i),
                      .samples = index_.samples(i),
+                     .next_best = std::move(next_best),
+                     .is_unsteady = has_next_best_ && index_.is_unsteady(i),
                      .program_text = ProgramOf(cls.program_digest),
                      .entry = nullptr,
                      .image = image_,
@@ -190,12 +204,42 @@ class IndexReader {
     return at->second;
   }
 
+  // Each distinct list is made once. Entries are read in their order.
+  Result<NextBest> ReadNextBest(int i) {
+    if (!has_next_best_) return NextBest();
+    const uint32_t count = index_.next_best_counts(i);
+    if (count > static_cast<uint32_t>(index_.next_best_size() - next_best_at_)) {
+      return BadField(
+          "next_best_counts",
+          fmt::format("entry {} has more than the {} that there are", i, index_.next_best_size()));
+    }
+    const uint32_t* const references = index_.next_best().data() + next_best_at_;
+    next_best_at_ += static_cast<int>(count);
+    const std::string_view list(reinterpret_cast<const char*>(references),
+                                count * sizeof(uint32_t));
+    auto [at, is_new] = next_best_.try_emplace(list);
+    if (is_new) {
+      std::vector<ChoiceId> choices;
+      for (const uint32_t reference : std::span(references, count)) {
+        COTUNE_TRY(ChoiceId choice,
+                   ReadChoice(
+                       reference, [this](uint32_t r) { return image_->TextOf(r); }, "next_best"));
+        choices.push_back(std::move(choice));
+      }
+      at->second = NextBest(std::move(choices));
+    }
+    return at->second;
+  }
+
   Status BadPosition(const char* field, int i) const {
     return BadField(field, fmt::format("entry {} points behind the table", i));
   }
 
   const proto::DatabaseIndex& index_;
   std::shared_ptr<const DatabaseImage> image_;
+  const bool has_next_best_;  // and is_unsteady
+  int next_best_at_ = 0;      // in index_.next_best(): that of the next entry
+  std::unordered_map<std::string_view, NextBest> next_best_;  // by the bytes of their references
   std::vector<std::shared_ptr<const Fingerprint>> fingerprints_;
   std::vector<ProblemClass> classes_;
   std::unordered_map<uint32_t, std::shared_ptr<const ChoiceId>> winners_;
@@ -219,6 +263,14 @@ Result<DatabaseEntry> DecodeFromImage(const DatabaseRow& row) {
   if (CountSamples(entry.cell) != row.samples) {
     return BadField("samples", fmt::format("{} in the index, {} in the details", row.samples,
                                            CountSamples(entry.cell)));
+  }
+  if (entry.winner.next_best != row.next_best.choices()) {
+    return BadField("next_best", fmt::format("entry {} has others in the index than in the details",
+                                             row.position));
+  }
+  if (entry.cell.is_unsteady != row.is_unsteady) {
+    return BadField("is_unsteady", fmt::format("{} in the index, {} in the details",
+                                               row.is_unsteady, entry.cell.is_unsteady));
   }
   return entry;
 }
@@ -265,6 +317,11 @@ std::string EncodeEntries(const std::vector<std::shared_ptr<const DatabaseEntry>
     index.add_measured_unix_s(entry->measured_unix_s);
     index.add_samples(CountSamples(entry->cell));
     index.add_detail_bytes(static_cast<uint32_t>(detail.size()));
+    for (const ChoiceId& next : entry->winner.next_best) {
+      index.add_next_best(table.Reference(next.text()));
+    }
+    index.add_next_best_counts(static_cast<uint32_t>(entry->winner.next_best.size()));
+    index.add_is_unsteady(entry->cell.is_unsteady);
     regions += detail;
   }
   const std::string index_bytes = index.SerializeAsString();
@@ -285,6 +342,8 @@ DatabaseRow DatabaseRow::Of(DatabaseEntry entry) {
   row.winner = std::make_shared<const ChoiceId>(entry.winner.id);
   row.measured_unix_s = entry.measured_unix_s;
   row.samples = CountSamples(entry.cell);
+  row.next_best = NextBest(entry.winner.next_best);
+  row.is_unsteady = entry.cell.is_unsteady;
   if (!entry.program_text.empty()) {
     row.program_text = std::make_shared<const std::string>(entry.program_text);
   }

@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/database/tuned_database_entry.h"
+#include "core/selection/next_best.h"
 
 namespace cotune {
 
@@ -21,6 +22,8 @@ struct DatabaseRow {
   std::shared_ptr<const ChoiceId> winner;
   int64_t measured_unix_s = 0;
   uint64_t samples = 0;                               // over all verdicts
+  NextBest next_best{};                               // Winner::next_best
+  bool is_unsteady = false;                           // CellResult::is_unsteady
   std::shared_ptr<const std::string> program_text{};  // nullptr: a single collective, or unknown
 
   // Exactly one of the two: the entry itself, or its place in a file that is decoded when asked

@@ -8,6 +8,11 @@
 #include "fmt/format.h"
 
 namespace cotune {
+
+uint32_t DatabaseSchemaOf(std::string_view bytes) {
+  return ReadLittleEndian<uint32_t>(bytes.substr(8));
+}
+
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEDB";
@@ -40,7 +45,7 @@ Result<uint64_t> CheckFields(std::string_view bytes) {
                    "give the path of a file that 'cotune tune' wrote");
   }
   if (bytes.size() < kDatabaseHeaderBytes) return Truncated(kDatabaseHeaderBytes, bytes.size());
-  const auto version = ReadLittleEndian<uint32_t>(bytes.substr(8));
+  const uint32_t version = DatabaseSchemaOf(bytes);
   if (version > kDatabaseSchemaVersion) {
     return Refused(fmt::format("the tuned database has schema {}, this cotune reads up to {}",
                                version, kDatabaseSchemaVersion),

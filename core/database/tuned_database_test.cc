@@ -35,7 +35,7 @@ std::vector<DatabaseEntry> NaiveUnion(const std::vector<DatabaseEntry>& entries)
     int64_t samples = 0;
     for (const Verdict& verdict : entry.cell.verdicts)
       samples += static_cast<int64_t>(verdict.samples_ns.size());
-    return std::tuple(-entry.measured_unix_s, -samples, EncodeCell(entry));
+    return std::tuple(entry.cell.is_unsteady, -entry.measured_unix_s, -samples, EncodeCell(entry));
   };
   for (const DatabaseEntry& entry : entries) {
     const Identity identity(entry.fingerprint, entry.cell.problem.cls, entry.cell.problem.count);
@@ -110,6 +110,28 @@ TEST(TunedDatabaseTest, MergeIsCommutativeAssociativeAndIdempotent) {
               merged(b, a).Serialize().value());
     EXPECT_EQ(merged(a, a).Serialize().value(), a.Serialize().value());
   }
+}
+
+TEST(TunedDatabaseTest, ASteadyEntryIsKeptWhateverItsAge) {
+  const DatabaseEntry steady = EntryForTest(8);
+  DatabaseEntry unsteady = EntryForTest(8);
+  unsteady.cell.is_unsteady = true;
+  unsteady.measured_unix_s += 100;
+  EXPECT_EQ(DatabaseOf({steady, unsteady}).entries().value(), std::vector{steady});
+  EXPECT_EQ(DatabaseOf({unsteady, steady}).entries().value(), std::vector{steady});
+  TunedDatabase merged = Reloaded(DatabaseOf({unsteady}));
+  merged.Merge(Reloaded(DatabaseOf({steady})));
+  EXPECT_EQ(merged.entries().value(), std::vector{steady});
+  // Two unsteady ones: the newer one.
+  DatabaseEntry later = unsteady;
+  later.measured_unix_s += 1;
+  EXPECT_EQ(DatabaseOf({later, unsteady}).entries().value(), std::vector{later});
+  // A tune that has just measured the cell replaces it all the same.
+  merged.Replace(DatabaseOf({unsteady}));
+  EXPECT_EQ(merged.entries().value(), std::vector{unsteady});
+  // The default has won an unsteady cell, and the table has it like any other.
+  EXPECT_EQ(merged.Winners(4, 4, steady.fingerprint).size(), 1u);
+  EXPECT_EQ(merged.BuildTable(4, 4, steady.fingerprint)->rows().size(), 1u);
 }
 
 TEST(TunedDatabaseTest, NewerThenMoreSamplesWins) {
@@ -297,8 +319,8 @@ TEST(TunedDatabaseTest, OfSeveralValidEntriesTheOneInWhichMostBackendsTookPartTh
     const TunedDatabase database = DatabaseOf({alone, both});
     const std::string found = database.Find(alone.cell.problem, here).value().winner.id.text();
     const DispatchTable table = database.BuildTable(4, 4, here).value();
-    EXPECT_EQ(table.choices().at(0).text(), found);
-    EXPECT_EQ(table.choices().size(), 1u);
+    EXPECT_EQ(table.rows().at(0).ranges.size(), 1u);
+    EXPECT_EQ(table.rows().at(0).ranges.at(0).choice.text(), found);
     return found;
   };
   EXPECT_EQ(winner(), "fake/fast");
@@ -338,11 +360,14 @@ TEST(TunedDatabaseTest, BuildsTheTableOfThisShapeOnly) {
   };
   DatabaseEntry program = entry_of(256, "host/fused", 4);
   program.cell.problem.cls.program_digest = 77;
+  DatabaseEntry without_next_best = entry_of(4096, "host/ring", 4);
+  without_next_best.winner.next_best.clear();
+  const NextBest next_best({IdForTest("host/two_shot")});
   DatabaseEntry foreign = entry_of(512, "host/foreign", 4);
   foreign.fingerprint.machine["cpu_model"] = "model b";
-  const TunedDatabase database = Reloaded(DatabaseOf(
-      {entry_of(256, "host/tree", 4), entry_of(1024, "host/ring", 4),
-       entry_of(4096, "host/ring", 4), entry_of(256, "host/pair", 2), program, foreign}));
+  const TunedDatabase database =
+      Reloaded(DatabaseOf({entry_of(256, "host/tree", 4), entry_of(1024, "host/ring", 4),
+                           without_next_best, entry_of(256, "host/pair", 2), program, foreign}));
   const DispatchTable table = database.BuildTable(4, 4, EntryForTest(8).fingerprint).value();
   // f32: 256 elements are 1024 bytes, 1024 are 4096; the boundary is their geometric mean.
   const DispatchKey key = DispatchKey::Of(EntryForTest(8).cell.problem.cls);
@@ -352,9 +377,16 @@ TEST(TunedDatabaseTest, BuildsTheTableOfThisShapeOnly) {
       table.rows()[0],
       (DispatchRow{key,
                    {{0, 2048, IdForTest("host/tree")}, {2048, UINT64_MAX, IdForTest("host/ring")}},
-                   1024}));
-  EXPECT_EQ(table.rows()[1],
-            (DispatchRow{program_key, {{0, UINT64_MAX, IdForTest("host/fused")}}, 1024}));
+                   1024,
+                   {{1024, next_best}, {4096, next_best}, {16384, NextBest()}}}));
+  EXPECT_EQ(
+      table.rows()[1],
+      (DispatchRow{
+          program_key, {{0, UINT64_MAX, IdForTest("host/fused")}}, 1024, {{1024, next_best}}}));
+  // A group gets the winners, and the same table from them.
+  const MeasuredWinners winners = database.Winners(4, 4, EntryForTest(8).fingerprint);
+  EXPECT_EQ(winners.rows().at(key).at(4096), (MeasuredWinner{IdForTest("host/ring"), next_best}));
+  EXPECT_EQ(MeasuredWinners::Parse(winners.Serialize()).value().BuildTable().value(), table);
   EXPECT_EQ(database.BuildTable(2, 2, EntryForTest(8).fingerprint).value().choices().at(0).text(),
             "host/pair");
   EXPECT_TRUE(database.BuildTable(2, 1, EntryForTest(8).fingerprint).value().rows().empty());

@@ -48,6 +48,7 @@ class FileJournal final : public TuningJournal {
     if (content->open_attempt) Suspect(*content->open_attempt);
     has_header_ = content->has_header;
     if (has_header_) kind_ = content->kind;
+    builds_in_file_ = std::move(content->builds);
     lost_bytes_ = content->lost_bytes;
     return {};
   }
@@ -59,18 +60,22 @@ class FileJournal final : public TuningJournal {
   const std::vector<JournalBlame>& blames() const override { return blames_; }
   void ForgetBlames() override { blames_.clear(); }
 
-  Status Begin() override {
-    if (left_open_.empty()) return fd_.is_open() ? Status() : OpenFile();
-    std::string records;
+  Status Begin(const PluginBuilds& builds) override {
+    builds_ = builds;
+    Notes notes{builds_in_file_};
     for (JournalAttempt& attempt : std::exchange(left_open_, {})) {
       blames_.push_back({std::move(attempt), 0, ""});
-      records += EncodeJournalRecord(blames_.back());
+      notes.Add(blames_.back().attempt.builds, EncodeJournalRecord(blames_.back()));
     }
-    return Write(records, false);
+    // The notes of other ranks follow, which have no builds of their own.
+    notes.Add(builds_, "");
+    return Write(notes);
   }
 
   Status NoteAttempt(const JournalAttempt& attempt) override {
-    return Write(EncodeJournalRecord(attempt), false);
+    Notes notes{builds_in_file_};
+    notes.Add(builds_, EncodeJournalRecord(attempt));
+    return Write(notes);
   }
 
   Status Append(const DatabaseEntry& entry) override {
@@ -86,13 +91,32 @@ class FileJournal final : public TuningJournal {
     if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
       return JournalFailure("the journal cannot be removed", path_);
     }
+    builds_in_file_.clear();
+    Notes notes;
     for (const JournalBlame& blame : blames_) {
-      if (Status kept = Write(EncodeJournalRecord(blame), false); !kept) return kept;
+      notes.Add(blame.attempt.builds, EncodeJournalRecord(blame));
     }
+    if (!blames_.empty()) COTUNE_RETURN_IF_ERROR(Write(notes));
     return SyncFolder(FolderOf(path_));
   }
 
  private:
+  // Records that are written together, each after the builds that it is of.
+  struct Notes {
+    PluginBuilds builds;  // that hold at the end
+    std::string records{};
+    void Add(const PluginBuilds& of_record, const std::string& record) {
+      if (of_record != builds) records += EncodeJournalRecord(JournalBuilds{of_record});
+      builds = of_record;
+      records += record;
+    }
+  };
+  Status Write(const Notes& notes) {
+    COTUNE_RETURN_IF_ERROR(Write(notes.records, false));
+    builds_in_file_ = notes.builds;
+    return {};
+  }
+
   Status Write(const std::string& record, bool is_durable) {
     if (!fd_.is_open()) {
       if (Status opened = OpenFile(); !opened) return opened;
@@ -144,6 +168,8 @@ class FileJournal final : public TuningJournal {
   std::vector<DatabaseEntry> replayed_;
   std::vector<JournalBlame> blames_;
   std::vector<JournalAttempt> left_open_;  // by the last tune
+  PluginBuilds builds_;                    // this tune's
+  PluginBuilds builds_in_file_;            // the last ones there
   bool has_header_ = false;                // the file
   uint64_t lost_bytes_ = 0;
 };
@@ -182,7 +208,8 @@ std::vector<JournalAttempt> SuspectsOf(const std::string& journal_path) {
   const Result<JournalContent> content = DecodeJournal(*bytes);
   if (!content) return suspects;
   for (const JournalBlame& blame : content->blames) {
-    if (!blame.is_certain()) suspects.push_back(blame.attempt);
+    if (blame.is_certain() || blame.attempt.IsOfOtherBuild(content->builds)) continue;
+    suspects.push_back(blame.attempt);
   }
   return suspects;
 }

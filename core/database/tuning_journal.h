@@ -32,8 +32,8 @@ class TuningJournal {
   virtual const std::vector<JournalBlame>& blames() const = 0;
   // Before anything is made ready: makes the file, and turns what the last tune has left open, its
   // attempt and the plans that its ranks were making, into blames that are not certain, one a
-  // choice.
-  virtual Status Begin() = 0;
+  // choice. Notes that are added from here on, by any rank, are of this tune's `builds`.
+  virtual Status Begin(const PluginBuilds& builds) = 0;
   // The choice that is launched next, or, without one, that none is. Lost with the machine's power,
   // not with the process.
   virtual Status NoteAttempt(const JournalAttempt& attempt) = 0;
@@ -59,8 +59,8 @@ bool AppendBlame(const char* journal_path, const BlameText& blame);
 // Notes, from any rank, that it begins to make a plan or is done with it, in the journal at the
 // path, if there is one. A note that cannot be written is lost.
 void AppendPrepare(const std::string& journal_path, const JournalPrepare& prepare);
-// The choices that earlier tunes have left blames of that are not certain; none where the journal
-// cannot be read.
+// The choices that earlier tunes have left blames of that are not certain, without those of other
+// builds than the tune that has begun the journal last; none if the journal cannot be read.
 std::vector<JournalAttempt> SuspectsOf(const std::string& journal_path);
 // The user ends the tune at once: nothing that is under way is to blame. Safe in a signal handler;
 // `record` is EncodeJournalRecord(JournalAttempt()).

@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
 // 6 added the texts of programs to cells, 7 how ranks reach each other, 8 the warm times of tied
-// choices, and 9 moved how ranks reach each other into the fingerprint; older ones from 5 on are
-// read as well.
-constexpr uint32_t kVersion = 9;
+// choices, 9 moved how ranks reach each other into the fingerprint, and 10 added the builds of
+// plugins to tunes and cells, and the next best choices and the steadiness of cells; older ones
+// from 5 on are read as well.
+constexpr uint32_t kVersion = 10;
 constexpr uint32_t kOldestVersion = 5;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;
@@ -31,8 +32,9 @@ constexpr char kAttempt = 'A';
 constexpr char kBlame = 'B';
 constexpr char kPrepare = 'P';
 constexpr char kPrepared = 'D';
+constexpr char kBuilds = 'T';  // a tune begins with them
 
-constexpr std::string_view kLetters = "CABPD";
+constexpr std::string_view kLetters = "CABPDT";
 
 // Behind a damaged record, what looks like the length of another is believed up to here: larger
 // than any record gets, and small enough for reading a large file to end.
@@ -92,6 +94,32 @@ std::optional<JournalAttempt> TakeAttempt(std::string_view& body) {
   return attempt;
 }
 
+// The part of a tune's builds that the choice depends on.
+PluginBuilds BuildsOf(const std::string& choice, const PluginBuilds& of_tune) {
+  PluginBuilds builds;
+  const Result<ChoiceId> id = ChoiceId::Parse(choice);
+  if (!id) return builds;
+  for (const ChoiceId& step : id->steps()) {
+    const auto build = of_tune.find(std::string(step.backend()));
+    if (build != of_tune.end()) builds.insert(*build);
+  }
+  return builds;
+}
+
+// One line for each plugin: "tiny=4f3a12bc".
+Status TakeBuilds(std::string_view body, PluginBuilds& builds) {
+  builds.clear();
+  while (!body.empty()) {
+    const std::string_view line = TakeLine(body);
+    const size_t name_end = line.find('=');
+    if (name_end == std::string_view::npos) {
+      return Fail(ErrorCode::kDatabase, "a record of the journal cannot be read");
+    }
+    builds.emplace(line.substr(0, name_end), line.substr(name_end + 1));
+  }
+  return {};
+}
+
 void TakePrepare(JournalPrepare prepare, JournalContent& content) {
   if (!prepare.is_over) return content.open_prepares.push_back(std::move(prepare));
   std::erase_if(content.open_prepares, [&](const JournalPrepare& open) {
@@ -111,6 +139,8 @@ void CloseExplained(const JournalBlame& blame, std::vector<JournalPrepare>& open
 Status TakePayload(std::string_view payload, JournalContent& content) {
   const char letter = payload.front();
   std::string_view body = payload.substr(1);
+  // Blames before this record have explained the end of the tune before.
+  if (letter == kBuilds) return TakeBuilds(body, content.builds);
   const bool is_prepare = letter == kPrepare || letter == kPrepared;
   // All ranks have made their plans before the first choice of a cell is launched.
   if (letter == kCell || letter == kAttempt) content.open_prepares.clear();
@@ -127,6 +157,7 @@ Status TakePayload(std::string_view payload, JournalContent& content) {
   if (!attempt || (letter != kAttempt && !TakeNumber(body, blame.rank))) {
     return Fail(ErrorCode::kDatabase, "a record of the journal cannot be read");
   }
+  attempt->builds = BuildsOf(attempt->choice, content.builds);
   if (letter == kAttempt) {
     if (!attempt->choice.empty()) content.open_attempt = std::move(attempt);
     return {};
@@ -188,6 +219,13 @@ std::string HeaderOf(uint32_t version, JournalKind kind) {
 
 }  // namespace
 
+bool JournalAttempt::IsOfOtherBuild(const PluginBuilds& here) const {
+  return std::any_of(builds.begin(), builds.end(), [&](const auto& known) {
+    const auto build = here.find(known.first);
+    return build != here.end() && build->second != known.second;
+  });
+}
+
 size_t EncodeBlameRecord(const BlameText& blame, std::span<char> out) {
   if (out.size() < kRecordHeadBytes) return 0;
   SpanWriter body(out.subspan(kRecordHeadBytes));
@@ -227,6 +265,12 @@ std::string EncodeJournalRecord(const JournalBlame& blame) {
   return EncodePayload(
       kBlame, fmt::format("{}\n{}\n{}\n{}\n{}", blame.attempt.problem_class, blame.attempt.bytes,
                           blame.attempt.choice, blame.rank, blame.how));
+}
+
+std::string EncodeJournalRecord(const JournalBuilds& builds) {
+  std::string body;
+  for (const auto& [backend, build] : builds.builds) body += fmt::format("{}={}\n", backend, build);
+  return EncodePayload(kBuilds, body);
 }
 
 void DropBlamesOf(const CellResult& cell, std::vector<JournalBlame>& blames) {

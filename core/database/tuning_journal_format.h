@@ -24,11 +24,19 @@ struct JournalAttempt {
   std::string problem_class;  // ToText
   uint64_t bytes = 0;
   std::string choice;  // id text
+  // The builds of the choice's backends, as far as the journal has them. Reading fills it; records
+  // have no builds of their own.
+  PluginBuilds builds{};
   bool operator==(const JournalAttempt&) const = default;
   // At any size: a choice that ends tunes is left out of all sizes.
   bool IsOfSameChoice(const JournalAttempt& other) const {
     return problem_class == other.problem_class && choice == other.choice;
   }
+  // Returns true if the choice has other code in a tune with the builds `here`, so that its end in
+  // an earlier tune shows nothing. A build that is unknown on one side is not compared. Journals
+  // before version 10 have no builds: to leave out a choice that was mended, with a warning that
+  // has the way to try it again, is better than to end another tune by one that was not.
+  bool IsOfOtherBuild(const PluginBuilds& here) const;
 };
 
 // A rank begins to make the plan of a choice, or it is done with it.
@@ -59,12 +67,20 @@ struct JournalBlame {
 // magic "COTUNEJL" | version u32 | kind u32, little-endian.
 std::string JournalHeader(JournalKind kind);
 
+// The builds of the tune that begins, which hold for all attempts, prepares and blames up to the
+// next such record: a handler of a crash has no memory to look them up. A rank that outlives its
+// tune by so much that its blame follows the builds of the next tune is taken for one of those.
+struct JournalBuilds {
+  PluginBuilds builds;
+};
+
 // length u32 | XXH3-64 of the payload | payload; integers little-endian. The payload is a letter
 // for what it is, and a cell (EncodeCell) or lines of text.
 std::string EncodeJournalRecord(const DatabaseEntry& entry);
 std::string EncodeJournalRecord(const JournalAttempt& attempt);
 std::string EncodeJournalRecord(const JournalPrepare& prepare);
 std::string EncodeJournalRecord(const JournalBlame& blame);
+std::string EncodeJournalRecord(const JournalBuilds& builds);
 // The same without memory of its own, for signal handlers. The record's bytes, 0 when it does not
 // fit.
 size_t EncodeBlameRecord(const BlameText& blame, std::span<char> out);
@@ -81,9 +97,11 @@ struct JournalContent {
   std::optional<JournalAttempt> open_attempt;
   // Plans that were being made when their tune ended without saying why.
   std::vector<JournalPrepare> open_prepares;
+  PluginBuilds builds;      // that hold for what is appended next
   uint64_t lost_bytes = 0;  // behind the header, and in no whole record
 };
-// Removes those that the cell shows to work.
+// Removes those of choices that the cell has, of whatever build: the cell is the later one, and
+// blames of builds that are gone would add up.
 void DropBlamesOf(const CellResult& cell, std::vector<JournalBlame>& blames);
 // kDatabase: not a journal, another version or kind, or a record with a right checksum that is
 // none.

@@ -150,14 +150,14 @@ JournalAttempt AttemptForTest(const std::string& choice = "host/ring?chunk=65536
 TEST_F(TuningJournalTest, AnAttemptThatIsLeftOpenIsABlameThatIsNotCertain) {
   {
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("host/tree")));
     ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("fake/x")));
   }
   for (size_t times = 1; times <= 2; ++times) {
     const auto journal = Open();
     EXPECT_EQ(journal->blames().size(), times - 1);
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     EXPECT_EQ(journal->blames(),
               std::vector<JournalBlame>(times, {AttemptForTest("fake/x"), 0, ""}));
     EXPECT_FALSE(journal->blames().front().is_certain());
@@ -171,7 +171,7 @@ TEST_F(TuningJournalTest, PlansThatWereBeingMadeWhenTheTuneVanishedAreBlamedOnce
   for (size_t times = 1; times <= 2; ++times) {
     {
       const auto journal = Open();
-      ASSERT_TRUE(journal->Begin());
+      ASSERT_TRUE(journal->Begin({}));
       EXPECT_EQ(journal->blames().size(), times - 1);
       AppendPrepare(journal_path_, {AttemptForTest("fake/done"), 0, false});
       AppendPrepare(journal_path_, {AttemptForTest("fake/x"), 0, false});
@@ -181,7 +181,7 @@ TEST_F(TuningJournalTest, PlansThatWereBeingMadeWhenTheTuneVanishedAreBlamedOnce
       AppendPrepare(journal_path_, {AttemptForTest("fake/done"), 1, true});
     }
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     EXPECT_EQ(journal->blames(),
               std::vector<JournalBlame>(times, {AttemptForTest("fake/x"), 0, ""}));
     EXPECT_EQ(SuspectsOf(journal_path_),
@@ -200,12 +200,12 @@ TEST_F(TuningJournalTest, PlansOfATuneThatSaysWhyItEndsAreNotBlamed) {
   for (const auto& end : ends) {
     {
       const auto journal = Open();
-      ASSERT_TRUE(journal->Begin());
+      ASSERT_TRUE(journal->Begin({}));
       AppendPrepare(journal_path_, {attempt, 0, false});
       end();
     }
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     for (const JournalBlame& blame : journal->blames()) EXPECT_TRUE(blame.is_certain());
     EXPECT_TRUE(SuspectsOf(journal_path_).empty());
   }
@@ -214,13 +214,13 @@ TEST_F(TuningJournalTest, PlansOfATuneThatSaysWhyItEndsAreNotBlamed) {
 TEST_F(TuningJournalTest, AttemptsThatAreOverAndMeasuredCellsLeaveNothing) {
   {
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     ASSERT_TRUE(journal->NoteAttempt(AttemptForTest()));
     ASSERT_TRUE(journal->NoteAttempt({"", 0, ""}));
   }
   {
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     EXPECT_TRUE(journal->blames().empty());
     ASSERT_TRUE(journal->NoteAttempt(AttemptForTest()));
     ASSERT_TRUE(journal->Append(EntryForTest(8)));
@@ -239,7 +239,7 @@ TEST_F(TuningJournalTest, ABlameOfAnotherProcessIsKeptUntilItsChoiceIsMeasured) 
   const JournalBlame known{attempt, 3, "SIGSEGV in launch"};
   {
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     ASSERT_TRUE(journal->Append(EntryForTest(16)));
     AppendBlame(journal_path_.c_str(), blame);
     AppendBlame(journal_path_.c_str(), blame);
@@ -267,7 +267,7 @@ TEST_F(TuningJournalTest, ABlameOfAnotherProcessIsKeptUntilItsChoiceIsMeasured) 
 TEST_F(TuningJournalTest, BlamesAreForgottenWhenTheyAreToldToBe) {
   {
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
     AppendBlame(journal_path_.c_str(), {"c", 1, "fake/x", 0, "SIGSEGV in", "launch"});
   }
   const auto journal = Open();
@@ -281,7 +281,7 @@ TEST_F(TuningJournalTest, BlamesAreForgottenWhenTheyAreToldToBe) {
 TEST_F(TuningJournalTest, AJournalThatWasBegunTakesABlameAfterItsWriterHasGone) {
   {
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
   }
   AppendBlame(journal_path_.c_str(), {"c", 1, "fake/x", 1, "prepare", "did not return"});
   EXPECT_EQ(Open()->blames(),
@@ -291,7 +291,7 @@ TEST_F(TuningJournalTest, AJournalThatWasBegunTakesABlameAfterItsWriterHasGone) 
 TEST_F(TuningJournalTest, ABlameIsWrittenOrSaidNotToBe) {
   {
     const auto journal = Open();
-    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Begin({}));
   }
   const std::string long_name(1500, 'x');
   EXPECT_TRUE(AppendBlame(journal_path_.c_str(), {"c", 1, long_name, 1, "SIGSEGV in", "launch"}));
@@ -299,6 +299,94 @@ TEST_F(TuningJournalTest, ABlameIsWrittenOrSaidNotToBe) {
   EXPECT_FALSE(AppendBlame(journal_path_.c_str(), {"c", 1, endless, 1, "SIGSEGV in", "launch"}));
   EXPECT_EQ(Open()->blames(),
             (std::vector<JournalBlame>{{{"c", 1, long_name}, 1, "SIGSEGV in launch"}}));
+}
+
+// A tune that ends by the choice, as a crash of one rank and without a cause.
+void EndTune(TuningJournal& journal, const std::string& journal_path, const PluginBuilds& builds,
+             const std::string& choice, bool has_cause) {
+  ASSERT_TRUE(journal.Begin(builds));
+  const JournalAttempt attempt = AttemptForTest(choice);
+  ASSERT_TRUE(journal.NoteAttempt(attempt));
+  if (!has_cause) return;
+  ASSERT_TRUE(AppendBlame(journal_path.c_str(), {attempt.problem_class, attempt.bytes,
+                                                 attempt.choice, 1, "SIGSEGV in", "launch"}));
+}
+
+TEST_F(TuningJournalTest, ABlameIsOfTheBuildsOfItsTune) {
+  const PluginBuilds old_builds = {{"fake", "aaa"}, {"host", "111"}, {"ucx", "555"}};
+  const PluginBuilds new_builds = {{"fake", "bbb"}, {"host", "111"}, {"ucx", "666"}};
+  const std::string both = "fake/x+host/ring";
+  EndTune(*Open(), journal_path_, old_builds, "fake/x", true);
+  EndTune(*Open(), journal_path_, new_builds, "fake/x", true);
+  EndTune(*Open(), journal_path_, new_builds, both, false);
+  JournalAttempt of_old = AttemptForTest("fake/x");
+  JournalAttempt of_new = of_old;
+  JournalAttempt of_both = AttemptForTest(both);
+  of_old.builds = {{"fake", "aaa"}};
+  of_new.builds = {{"fake", "bbb"}};
+  of_both.builds = {{"fake", "bbb"}, {"host", "111"}};
+  const std::vector<JournalBlame> blames = {
+      {of_old, 1, "SIGSEGV in launch"}, {of_new, 1, "SIGSEGV in launch"}, {of_both, 0, ""}};
+  {
+    // The blame of what was left open keeps the builds of its own tune.
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin(old_builds));
+    EXPECT_EQ(journal->blames(), blames);
+    EXPECT_TRUE(SuspectsOf(journal_path_).empty()) << "they are of the other build";
+  }
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames(), blames);
+    ASSERT_TRUE(journal->Begin(new_builds));
+    EXPECT_EQ(SuspectsOf(journal_path_), std::vector<JournalAttempt>{of_both});
+    ASSERT_TRUE(journal->Clear());
+  }
+  EXPECT_EQ(Open()->blames(), blames) << "each with its builds in the new file";
+}
+
+TEST_F(TuningJournalTest, NotesAfterAClearAreOfTheBuildsOfTheirTune) {
+  const PluginBuilds builds = {{"fake", "aaa"}};
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin(builds));
+    ASSERT_TRUE(journal->Clear());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("fake/x")));
+  }
+  const auto journal = Open();
+  ASSERT_TRUE(journal->Begin({{"fake", "bbb"}}));
+  ASSERT_EQ(journal->blames().size(), 1u);
+  EXPECT_EQ(journal->blames()[0].attempt.builds, builds);
+}
+
+TEST(JournalFormatTest, OnlyABuildThatIsKnownOnBothSidesIsAnotherOne) {
+  JournalAttempt attempt = AttemptForTest("fake/x+host/ring");
+  EXPECT_FALSE(attempt.IsOfOtherBuild({{"fake", "aaa"}}));
+  attempt.builds = {{"fake", "aaa"}, {"host", "111"}};
+  EXPECT_FALSE(attempt.IsOfOtherBuild({}));
+  EXPECT_FALSE(attempt.IsOfOtherBuild({{"fake", "aaa"}, {"host", "111"}, {"ucx", "5"}}));
+  EXPECT_FALSE(attempt.IsOfOtherBuild({{"host", "111"}}));
+  EXPECT_TRUE(attempt.IsOfOtherBuild({{"fake", "aaa"}, {"host", "222"}}));
+  EXPECT_TRUE(attempt.IsOfOtherBuild({{"fake", "bbb"}}));
+}
+
+// Version 9 is the last one without builds.
+TEST_F(TuningJournalTest, ABlameOfAnOldJournalIsOfNoBuild) {
+  std::string header = JournalHeader(JournalKind::kTune);
+  header[8] = 9;
+  const JournalBlame blame{AttemptForTest("fake/x"), 1, "SIGSEGV in launch"};
+  WriteBytes(header + EncodeJournalRecord(blame));
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames(), std::vector<JournalBlame>{blame});
+    ASSERT_TRUE(journal->Begin({{"fake", "aaa"}}));
+  }
+  EXPECT_EQ(Open()->blames(), std::vector<JournalBlame>{blame});
+}
+
+TEST_F(TuningJournalTest, ALineOfBuildsWithoutANameIsRefused) {
+  WriteBytes(JournalHeader(JournalKind::kTune) +
+             EncodeJournalRecord(JournalBuilds{{{"fake\nhost", "aaa"}}}));
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "a record of the journal cannot be read");
 }
 
 TEST(JournalFormatTest, ABlameThatDoesNotFitIsNone) {
@@ -318,10 +406,10 @@ TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   EXPECT_EQ(ReadBytes(), "this is somebody's file");
   std::string newer = JournalHeader(JournalKind::kTune);
-  newer[8] = 10;
+  newer[8] = 11;
   WriteBytes(newer + "more");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase),
-            "the journal has version 10, this cotune reads 5 to 9");
+            "the journal has version 11, this cotune reads 5 to 10");
   WriteBytes("X");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   std::filesystem::remove(journal_path_);
@@ -405,7 +493,7 @@ TEST_F(TuningJournalTest, WhatAnotherRankAddsBehindAFailedAppendIsKept) {
   if (child == 0) {
     signal(SIGXFSZ, SIG_IGN);
     auto journal = TuningJournal::Open(path_, JournalKind::kTune);
-    if (!journal || !(*journal)->Begin()) _exit(2);
+    if (!journal || !(*journal)->Begin({})) _exit(2);
     const rlimit small{JournalHeader(JournalKind::kTune).size() + 20, RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(3);
     if ((*journal)->Append(EntryForTest(8))) _exit(4);

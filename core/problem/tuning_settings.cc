@@ -20,6 +20,7 @@ std::vector<std::pair<std::string, std::string>> TuningSettings::AgreedValues() 
       {"budget_ns", text(budget_ns)},
       {"min_rounds", text(min_rounds)},
       {"noise_percent", text(noise_percent)},
+      {"keep_unsteady", text(keep_unsteady)},
       {"sample_ns", text(sample_ns)},
       {"numerics", std::string(Name(numerics))},
   };

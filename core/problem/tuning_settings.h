@@ -39,6 +39,7 @@ struct TuningSettings {
   int64_t budget_ns = 0;   // measuring stops when it is used up; 0: none
   int32_t min_rounds = 8;  // of a choice that is not dropped; 8 is the least for a 99 % interval
   double noise_percent = 2.0;  // inside it the backend's default wins
+  bool keep_unsteady = false;  // believe times that vary much or were taken on busy processors
   NumericsRule numerics = NumericsRule::kAny;
   // Calls are repeated until one sample takes this long; 0: DefaultSampleNs.
   int64_t sample_ns = 0;

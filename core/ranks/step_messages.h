@@ -162,6 +162,16 @@ struct ClockReading {
   bool operator==(const ClockReading&) const = default;
 };
 
+// The use of processors while a cell was measured; core/base/processor_times.h explains the times.
+struct ProcessorUse {
+  static constexpr std::string_view kName = "use of processors";
+  std::string usable{};     // as UsableProcessors() gives them
+  int64_t own_ns = 0;       // CPU time of this process
+  int64_t busy_ns = 0;      // of everything on these processors
+  int64_t capacity_ns = 0;  // busy and idle time of these processors; 0: not known
+  bool operator==(const ProcessorUse&) const = default;
+};
+
 // What a rank has recorded of a tune.
 struct TraceOfRank {
   static constexpr std::string_view kName = "trace of a rank";
@@ -186,7 +196,7 @@ using StepMessage =
     std::variant<Done, HostOfRank, BackendList, GroupOfRank, MemoryToRegister, GpuOfRank, TableWish,
                  ProcessorsOfRank, NodeDigests, NodeText, ChoiceListDigests, ChoiceTexts,
                  WinnerFailures, CellBuffers, PreparedChoices, CheckedCall, WarmCalls, TakenSample,
-                 ClockReading, TraceOfRank>;
+                 ClockReading, ProcessorUse, TraceOfRank>;
 
 }  // namespace cotune
 

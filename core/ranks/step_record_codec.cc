@@ -104,6 +104,13 @@ struct MessageWriter {
     out.set_sm_mhz(message.sm_mhz);
     Write(message.throttle_reasons, *out.mutable_throttle_reasons());
   }
+  void operator()(const ProcessorUse& message) const {
+    proto::ProcessorUse& out = *record.mutable_processor_use();
+    out.set_usable(message.usable);
+    out.set_own_ns(message.own_ns);
+    out.set_busy_ns(message.busy_ns);
+    out.set_capacity_ns(message.capacity_ns);
+  }
   void operator()(const TraceOfRank& message) const {
     proto::TraceOfRank& out = *record.mutable_trace_of_rank();
     Write(message.texts, *out.mutable_texts());
@@ -197,6 +204,10 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
       return TakenSample{Read(in.taken_sample())};
     case proto::StepRecord::kClockReading:
       return ClockReading{in.clock_reading().sm_mhz(), Read(in.clock_reading().throttle_reasons())};
+    case proto::StepRecord::kProcessorUse: {
+      const proto::ProcessorUse& use = in.processor_use();
+      return ProcessorUse{use.usable(), use.own_ns(), use.busy_ns(), use.capacity_ns()};
+    }
     case proto::StepRecord::kTraceOfRank:
       return Read(in.trace_of_rank());
     case proto::StepRecord::MESSAGE_NOT_SET:

@@ -69,6 +69,7 @@ const std::vector<StepMessage>& MessagesOfAllTypes() {
       WarmCalls{{-1, 4}},
       TakenSample{{INT64_MIN, INT64_MAX}},
       ClockReading{1980, {"hw_thermal"}},
+      ProcessorUse{"0-3", 1, INT64_MAX, 7},
       TraceOfRank{{"", "warm", "host/a"},
                   {{EventType::kBegin, SpanKind::kCompile, 3, 1, 0, 2, INT64_MAX, 7},
                    {EventType::kCounter, SpanKind::kStage, 0, 1, 1, 1, 1, INT64_MIN}},

@@ -6,10 +6,12 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/usable_processors.h"
 #include "core/benchmark/cell_benchmark.h"
 #include "core/choice/choice_lists.h"
 #include "core/choice/precompile.h"
 #include "core/ranks/step_record.h"
+#include "core/scheduler/foreign_load.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -32,23 +34,108 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const Problem problem = place.problem();
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
-  // A cell of two heats shares its budget between them; 0: there is none.
-  const int64_t budget_ns = BudgetOfNextCellNs();
-  const int64_t cell_end_ns = now_ns_ + budget_ns;
-  const bool has_heats = node.combinations_max(size_hint_bytes) > 0;
-  Result<DecidedCell> decided = Benchmark(*cell, problem, fmt::format("cell {}", cells_done_),
-                                          has_heats ? (budget_ns + 1) / 2 : budget_ns);
-  if (!decided) return decided;
-  if (has_heats) {
-    const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
-    COTUNE_RETURN_IF_ERROR(RaceCombinations(*cell, problem, end_ns, *decided));
-  }
+  Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
+  COTUNE_RETURN_IF_ERROR(decided);
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   ++state_.outcome.measured_cells;
   Report(*decided);
   ++cells_done_;
   return decided;
+}
+
+Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
+  const int64_t budget_ns = BudgetOfNextCellNs();
+  const int64_t end_ns = now_ns_ + budget_ns;
+  ProcessorTimes before = ObservationBegin();
+  COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
+  const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
+  if (!is_judged || !decided.winner) return decided;
+  const std::string label = fmt::format("cell {}", cells_done_);
+  COTUNE_TRY(std::string reason, WhyUnsteady(decided, before, label + " processors"));
+  if (reason.empty()) return decided;
+  const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
+  if (has_budget) {
+    before = ObservationBegin();
+    COTUNE_TRY(decided, MeasureAgain(cell, problem, std::move(decided),
+                                     budget_ns == 0 ? 0 : end_ns - now_ns_));
+    if (!decided.winner) return decided;
+    COTUNE_TRY(reason, WhyUnsteady(decided, before, label + " processors again"));
+    if (reason.empty()) return decided;
+  }
+  decided.cell.is_unsteady = true;
+  WarnOfUnsteadyCell(problem, reason);
+  return Decide(std::move(decided.cell), SelectionRules{state_.settings.noise_percent});
+}
+
+Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& problem,
+                                            int64_t budget_ns) {
+  // A cell of two heats shares its budget between them; 0: there is none.
+  const int64_t cell_end_ns = now_ns_ + budget_ns;
+  const bool has_heats = cell.place.node->combinations_max(cell.place.hint_bytes) > 0;
+  Result<DecidedCell> decided = Benchmark(cell, problem, fmt::format("cell {}", cells_done_),
+                                          has_heats ? (budget_ns + 1) / 2 : budget_ns);
+  if (!decided || !has_heats) return decided;
+  const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
+  COTUNE_RETURN_IF_ERROR(RaceCombinations(cell, problem, end_ns, *decided));
+  return decided;
+}
+
+Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& problem,
+                                             DecidedCell first, int64_t budget_ns) {
+  // A choice that failed is not tried a second time: it may have waited for a whole timeout.
+  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    return std::any_of(
+        first.cell.verdicts.begin(), first.cell.verdicts.end(),
+        [&](const Verdict& verdict) { return verdict.id == caller->id() && !verdict.has_time(); });
+  });
+  if (cell.callers.empty()) return first;
+  COTUNE_TRY(DecidedCell again,
+             Benchmark(cell, problem, fmt::format("cell {} again", cells_done_), budget_ns));
+  return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
+                SelectionRules{state_.settings.noise_percent});
+}
+
+ProcessorTimes CellTiming::TimesNow() const {
+  const auto& read = state_.parts.processor_times;
+  return read == nullptr ? ProcessorTimes{} : read().value_or(ProcessorTimes{});
+}
+
+ProcessorTimes CellTiming::ObservationBegin() {
+  const ProcessorTimes now = TimesNow();
+  const bool has_enough =
+      !observed_since_ || now.capacity_ns - observed_since_->capacity_ns >= kObservedMinNs;
+  if (has_enough) observed_since_ = now;
+  return *observed_since_;
+}
+
+Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided,
+                                            const ProcessorTimes& before, std::string_view label) {
+  // GPUs measure by themselves: the processors matter to the host's part of a call only.
+  if (start_mode_ != StartMode::kDevice) {
+    const ProcessorTimes after = TimesNow();
+    StepRecord<ProcessorUse> record;
+    record.message.usable = UsableProcessors();
+    record.message.own_ns = after.own_ns - before.own_ns;
+    record.message.busy_ns = after.busy_ns - before.busy_ns;
+    record.message.capacity_ns = after.capacity_ns - before.capacity_ns;
+    COTUNE_TRY(const auto all, ExchangeRecords(state_.parts.exchange, std::string(label), record, 0,
+                                               DeadlineAfter(state_.parts.clock.now_ns(),
+                                                             state_.settings.warm_timeout_ns)));
+    now_ns_ = all.elapsed_ns;
+    if (std::optional<Error> failure = all.FirstFailure()) {
+      return tl::make_unexpected(std::move(*failure));
+    }
+    std::vector<ProcessorUse> ranks;
+    for (const auto& each : all.records) ranks.push_back(each.message);
+    const double share = ForeignShare(ranks);
+    if (share > kForeignShareMax) {
+      return fmt::format("other programs used {:.0f} % of the processors", 100 * share);
+    }
+  }
+  if (!HasWideInterval(decided.cell, *decided.winner)) return std::string();
+  return fmt::format("the 99 % interval of {} is wider than {:.0f} % of its median",
+                     decided.winner->id.text(), 100 * kSteadyWidth);
 }
 
 Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
@@ -161,16 +248,25 @@ void CellTiming::WarnOfBusyProcessors(const CellResult& cell) {
   TuneParts& parts = state_.parts;
   if (parts.exchange.rank() != 0 || state_.has_warned_of_late_ranks) return;
   state_.has_warned_of_late_ranks = true;
-  const Error late{
-      .code = ErrorCode::kEnvironment,
-      .what = fmt::format("ranks often started late, {} times in one cell, so that "
-                          "times from here on may be too high",
-                          cell.invalid_rounds),
-      .where = ToText(cell.problem),
-      .cause = "something else uses the processors",
-      .next_step = "tune again on an idle machine, with --force or into another database",
-      .ranks = {}};
+  const Error late{.code = ErrorCode::kEnvironment,
+                   .what = fmt::format("ranks often started late, {} times in one cell, so that "
+                                       "times from here on may be too high",
+                                       cell.invalid_rounds),
+                   .where = ToText(cell.problem),
+                   .cause = "something else uses the processors",
+                   .next_step = "tune again while the machine is idle",
+                   .ranks = {}};
   EmitLine(parts.observer, Severity::kWarning, late.ToText());
+}
+
+void CellTiming::WarnOfUnsteadyCell(const Problem& problem, const std::string& reason) {
+  ++state_.outcome.unsteady_cells;
+  // The end of the tune has their number.
+  if (state_.parts.exchange.rank() != 0 || state_.outcome.unsteady_cells > 1) return;
+  EmitLine(state_.parts.observer, Severity::kWarning,
+           fmt::format("the times of {} were unsteady in two measurements ({}): such sizes run the "
+                       "default choice, and the next tune measures them again",
+                       ToText(problem), reason));
 }
 
 void CellTiming::Report(const DecidedCell& decided) {

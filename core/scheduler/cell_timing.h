@@ -6,10 +6,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/backend/call_watchdog.h"
 #include "core/backend/symmetric_region.h"
+#include "core/base/processor_times.h"
 #include "core/choice/multi_template.h"
 #include "core/scheduler/tune_cell.h"
 #include "core/scheduler/tune_state.h"
@@ -49,6 +51,21 @@ class CellTiming final : public CellTimer {
   // none.
   Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label,
                                 int64_t budget_ns);
+  // The race of a cell, with its second heat if it has one. budget_ns: as in Benchmark.
+  Result<DecidedCell> MeasureOnce(TuneCell& cell, const Problem& problem, int64_t budget_ns);
+  // Measures the cell a second time if its times are unsteady and the budget allows it, and marks
+  // it if they are unsteady again.
+  Result<DecidedCell> MeasureSteadily(TuneCell& cell, const Problem& problem);
+  Result<DecidedCell> MeasureAgain(TuneCell& cell, const Problem& problem, DecidedCell first,
+                                   int64_t budget_ns);
+  // Returns why the times of the cell, measured since `before`, are unsteady; "" if they are not.
+  // Collective, and equal on all ranks.
+  Result<std::string> WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& before,
+                                  std::string_view label);
+  ProcessorTimes TimesNow() const;
+  // The times from which the next measurement is judged: those of now, or earlier ones if too
+  // little has been observed since then to tell.
+  ProcessorTimes ObservationBegin();
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
   // the cell anew. Does nothing if the first heat has no winner, no combination is left, or the
   // budget is spent at the beginning or by compiling: it ends at `end_ns`, on the clock of now_ns_.
@@ -63,6 +80,7 @@ class CellTiming final : public CellTimer {
   Status MeetAfterCompiling(int64_t deadline_ns);
   // Says, once a tune, that the ranks no longer begin at a common time.
   void WarnOfBusyProcessors(const CellResult& cell);
+  void WarnOfUnsteadyCell(const Problem& problem, const std::string& reason);
   void Report(const DecidedCell& decided);
 
   TuneState& state_;
@@ -73,6 +91,7 @@ class CellTiming final : public CellTimer {
   const int64_t begin_ns_;
   int64_t now_ns_;
   int32_t cells_done_ = 0;
+  std::optional<ProcessorTimes> observed_since_;
 };
 
 }  // namespace cotune

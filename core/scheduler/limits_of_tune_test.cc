@@ -70,7 +70,7 @@ TEST(LimitsOfTuneTest, RanksThatOftenStartLateAreToldOnce) {
     }
     EXPECT_THAT(views[0].observer.warnings,
                 ElementsAre(AllOf(HasSubstr("started late, 16 times in one cell"),
-                                  HasSubstr("all_reduce"), HasSubstr("--force"))));
+                                  HasSubstr("all_reduce"), HasSubstr("idle"))));
     EXPECT_THAT(views[1].observer.warnings, IsEmpty());
   }
 }

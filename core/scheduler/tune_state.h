@@ -3,13 +3,16 @@
 #define COTUNE_CORE_SCHEDULER_TUNE_STATE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/backend/backend_groups.h"
 #include "core/backend/call_watchdog.h"
 #include "core/backend/device.h"
 #include "core/base/clock.h"
+#include "core/base/processor_times.h"
 #include "core/choice/multi_template.h"
 #include "core/choice/precompile.h"
 #include "core/database/known_cells.h"
@@ -31,6 +34,8 @@ struct TuneParts {
   KnownCells* known = nullptr;
   CallWatchdog* watchdog = nullptr;                       // of the job; nullptr: one of its own
   std::shared_ptr<PrepareNotes> prepare_notes = nullptr;  // of this rank; nullptr: none
+  // ReadProcessorTimes, on all ranks or on none; nullptr: cells are not judged by their steadiness.
+  std::function<std::optional<ProcessorTimes>()> processor_times = nullptr;
 };
 
 // How a tune ended; equal on all ranks.
@@ -45,6 +50,8 @@ struct TuneOutcome {
   int32_t measured_cells = 0;
   int32_t known_cells = 0;
   int32_t skipped_cells = 0;  // not measured because the budget was used up
+  // Measured cells whose times were unsteady; they run the default.
+  int32_t unsteady_cells = 0;
   int32_t pre_syncs = 0;
   int64_t pre_sync_ns = 0;  // spent in them by this rank
 };

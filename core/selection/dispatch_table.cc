@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -32,6 +34,32 @@ DispatchKey OnPlainBuffers(DispatchKey key) {
   return key;
 }
 
+// The distance of a row of the same collective, memory kind and buffer class from a key; see
+// DispatchTable. The nearest row has the least one. Rows with equal distances have the same key.
+struct Distance {
+  uint32_t reduction = 0;
+  bool is_other_dtype = false;
+  uint64_t width_bytes = 0;
+  bool is_other_place = false;
+  Dtype dtype = Dtype::kF32;
+  auto operator<=>(const Distance&) const = default;
+};
+
+Distance DistanceOf(const DispatchKey& key, const DispatchKey& row) {
+  Distance distance;
+  if (row.reduction != key.reduction) {
+    const bool is_sum = row.reduction == Reduction::kSum;
+    distance.reduction = is_sum ? 1 : 2 + static_cast<uint32_t>(row.reduction);
+  }
+  const uint64_t own_bytes = SizeBytes(key.dtype);
+  const uint64_t row_bytes = SizeBytes(row.dtype);
+  distance.is_other_dtype = row.dtype != key.dtype;
+  distance.width_bytes = std::max(own_bytes, row_bytes) - std::min(own_bytes, row_bytes);
+  distance.is_other_place = row.in_place != key.in_place;
+  distance.dtype = row.dtype;
+  return distance;
+}
+
 // Returns what is wrong with the ranges of a row, or nothing.
 std::string RangeMistake(const DispatchRow& row) {
   const std::vector<SizeRange>& ranges = row.ranges;
@@ -51,6 +79,11 @@ std::string RangeMistake(const DispatchRow& row) {
   if (expected_first != UINT64_MAX) {
     return fmt::format("the last range ends at {} bytes, so larger sizes have none",
                        expected_first);
+  }
+  for (size_t i = 1; i < row.next_best.size(); ++i) {
+    if (row.next_best[i - 1].bytes < row.next_best[i].bytes) continue;
+    return fmt::format("next best choices for {} bytes come after those for {}",
+                       row.next_best[i].bytes, row.next_best[i - 1].bytes);
   }
   if (row.smallest_bytes >= ranges.front().end_bytes) {
     return fmt::format("{} bytes, the smallest measured size, are beyond the first range",
@@ -72,7 +105,7 @@ Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
                     fmt::format("{} choices for {} ranges", record.range_choices_size(),
                                 record.range_ends_bytes_size()));
   }
-  DispatchRow row{key, {}, record.smallest_bytes()};
+  DispatchRow row{key, {}, record.smallest_bytes(), {}};
   uint64_t first_bytes = 0;
   for (int i = 0; i < record.range_ends_bytes_size(); ++i) {
     if (record.range_choices(i) >= choices.size()) {
@@ -82,6 +115,15 @@ Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
     row.ranges.push_back(
         {first_bytes, record.range_ends_bytes(i), choices[record.range_choices(i)]});
     first_bytes = record.range_ends_bytes(i);
+  }
+  if (record.next_best_bytes_size() != record.next_best_counts_size()) {
+    return BadTable(where + ", field next_best_counts",
+                    fmt::format("{} counts for {} sizes", record.next_best_counts_size(),
+                                record.next_best_bytes_size()));
+  }
+  COTUNE_TRY(std::vector<NextBest> lists, ReadNextBest(record, choices, where));
+  for (size_t i = 0; i < lists.size(); ++i) {
+    row.next_best.push_back({record.next_best_bytes(static_cast<int>(i)), std::move(lists[i])});
   }
   return row;
 }
@@ -120,17 +162,63 @@ Result<DispatchKey> ReadKey(const proto::DispatchRowRecord& record, const std::s
   return key;
 }
 
+void WriteNextBest(const NextBest& next_best,
+                   const std::function<uint32_t(const ChoiceId&)>& position_of,
+                   proto::DispatchRowRecord& record) {
+  record.add_next_best_counts(static_cast<uint32_t>(next_best.choices().size()));
+  for (const ChoiceId& choice : next_best.choices()) record.add_next_best(position_of(choice));
+}
+
+Result<std::vector<NextBest>> ReadNextBest(const proto::DispatchRowRecord& record,
+                                           const std::vector<ChoiceId>& choices,
+                                           const std::string& where) {
+  std::vector<NextBest> lists;
+  int at = 0;
+  for (const uint32_t count : record.next_best_counts()) {
+    if (count > static_cast<uint32_t>(record.next_best_size() - at)) {
+      return BadTable(
+          where + ", field next_best_counts",
+          fmt::format("more choices than the {} that there are", record.next_best_size()));
+    }
+    std::vector<ChoiceId> list;
+    for (const int end = at + static_cast<int>(count); at < end; ++at) {
+      const uint32_t position = record.next_best(at);
+      if (position >= choices.size()) {
+        return BadTable(where + ", field next_best",
+                        fmt::format("choice {} of {}", position, choices.size()));
+      }
+      list.push_back(choices[position]);
+    }
+    lists.emplace_back(std::move(list));
+  }
+  if (at != record.next_best_size()) {
+    return BadTable(where + ", field next_best", fmt::format("{} choices, and {} belong to a size",
+                                                             record.next_best_size(), at));
+  }
+  return lists;
+}
+
 DispatchKey DispatchKey::Of(const ProblemClass& cls) {
   return {cls.collective,   cls.dtype,    cls.reduction,     cls.memory,
           cls.buffer_class, cls.in_place, cls.program_digest};
 }
 
 DispatchRow DispatchRow::Of(const DispatchKey& key,
-                            std::span<const std::pair<uint64_t, ChoiceId>> winners) {
+                            std::span<const std::pair<uint64_t, ChoiceId>> winners,
+                            std::vector<NextBestOfSize> next_best) {
   COTUNE_CHECK(!winners.empty(), "a row has a winner");
+  COTUNE_CHECK(next_best.empty() || next_best.size() == winners.size(),
+               "next best choices are given for all sizes or for none");
   // A call without data says nothing of those with data.
-  if (winners.front().first == 0 && winners.size() > 1) winners = winners.subspan(1);
-  return {key, MergeRanges(winners), winners.front().first};
+  if (winners.front().first == 0 && winners.size() > 1) {
+    winners = winners.subspan(1);
+    if (!next_best.empty()) next_best.erase(next_best.begin());
+  }
+  if (std::all_of(next_best.begin(), next_best.end(),
+                  [](const NextBestOfSize& each) { return each.next_best.empty(); })) {
+    next_best.clear();
+  }
+  return {key, MergeRanges(winners), winners.front().first, std::move(next_best)};
 }
 
 std::string ToText(const DispatchKey& key) {
@@ -138,6 +226,17 @@ std::string ToText(const DispatchKey& key) {
                                  Name(key.dtype), Name(key.memory), Name(key.buffer_class),
                                  key.in_place ? "in_place" : "out_of_place");
   if (key.program_digest != 0) text += fmt::format("/program{:016x}", key.program_digest);
+  return text;
+}
+
+std::string InWords(const DispatchKey& key) {
+  std::string text(Name(key.collective));
+  if (key.reduction != Reduction::kNone) text += fmt::format(" {}", Name(key.reduction));
+  text += fmt::format(" {} {}", Name(key.dtype), key.in_place ? "in place" : "out of place");
+  if (key.buffer_class != BufferClass::kPlain) {
+    text += fmt::format(", {} buffers", Name(key.buffer_class));
+  }
+  if (key.program_digest != 0) text += fmt::format(", program {:016x}", key.program_digest);
   return text;
 }
 
@@ -174,12 +273,38 @@ uint64_t DispatchTable::FirstBytes(const DispatchRow& row) const {
   return has_smaller ? row.smallest_bytes : 0;
 }
 
+const DispatchTable::Slot* DispatchTable::FindSlot(const DispatchKey& key) const noexcept {
+  if (slots_.empty()) return nullptr;
+  const uint64_t packed_key = PackedKey(key);
+  const size_t mask = slots_.size() - 1;
+  size_t at = Mix(packed_key, key.program_digest) & mask;
+  while (slots_[at].packed_key != packed_key || slots_[at].program_digest != key.program_digest) {
+    if (!slots_[at].used) return nullptr;
+    at = (at + 1) & mask;
+  }
+  // A key of all zero bits equals an empty slot.
+  return slots_[at].used ? &slots_[at] : nullptr;
+}
+
+const DispatchRow* DispatchTable::DecidingRow(const DispatchKey& key) const {
+  const Slot* slot = FindSlot(key);
+  return slot == nullptr ? nullptr : &rows_[slot->row];
+}
+
+const DispatchRow* DispatchTable::RelativeOf(const DispatchKey& key) const {
+  const DispatchRow* row = DecidingRow(key);
+  return row != nullptr && row->key != key ? row : nullptr;
+}
+
 DispatchKey DispatchTable::DecidingKey(const DispatchKey& key, uint64_t bytes) const {
-  return Lookup(key, bytes) == kNoChoice ? OnPlainBuffers(key) : key;
+  const bool has_choice = Lookup(key, bytes) != kNoChoice;
+  const DispatchKey deciding = has_choice ? key : OnPlainBuffers(key);
+  const DispatchRow* row = DecidingRow(deciding);
+  return row == nullptr ? deciding : row->key;
 }
 
 std::optional<SizeRange> DispatchTable::RangeOf(const DispatchKey& key, uint64_t bytes) const {
-  const DispatchRow* row = Find(key);
+  const DispatchRow* row = DecidingRow(key);
   if (row == nullptr || bytes < FirstBytes(*row)) return std::nullopt;
   size_t at = 0;
   while (at + 1 < row->ranges.size() && bytes >= row->ranges[at].end_bytes) ++at;
@@ -188,25 +313,92 @@ std::optional<SizeRange> DispatchTable::RangeOf(const DispatchKey& key, uint64_t
   return range;
 }
 
+const NextBest& DispatchTable::NextBestOf(const DispatchKey& key, uint64_t bytes) const {
+  static const NextBest kNone;
+  const DispatchRow* row = DecidingRow(key);
+  if (row == nullptr || row->next_best.empty() || bytes < FirstBytes(*row)) return kNone;
+  // As the ranges: the geometric mean of two measured sizes belongs to the larger one.
+  const auto is_nearer = [bytes](const NextBestOfSize& below, const NextBestOfSize& above) {
+    if (bytes <= below.bytes) return false;
+    using Wide = unsigned __int128;
+    return Wide{bytes} * bytes >= Wide{below.bytes} * above.bytes;
+  };
+  size_t at = 0;
+  while (at + 1 < row->next_best.size() && is_nearer(row->next_best[at], row->next_best[at + 1])) {
+    ++at;
+  }
+  return row->next_best[at].next_best;
+}
+
 void DispatchTable::Compile() {
+  if (rows_.empty()) return;
+  CollectChoices();
+  for (const DispatchRow& row : rows_) CompileRow(row);
+  Derived derived;
+  for (uint32_t first = 0, end = 0; first < rows_.size(); first = end) {
+    end = first;
+    while (end < rows_.size() && rows_[end].key.collective == rows_[first].key.collective) ++end;
+    DeriveKeys(first, end, derived);
+  }
+  slots_.resize(std::bit_ceil((rows_.size() + derived.size()) * 2));
+  for (uint32_t row = 0; row < rows_.size(); ++row) PutSlot(rows_[row].key, row);
+  for (const auto& [key, row] : derived) PutSlot(key, row);
+}
+
+void DispatchTable::CollectChoices() {
   std::unordered_set<std::string_view> seen;
+  std::unordered_set<const void*> seen_lists;
+  const auto add = [&](const ChoiceId& choice) {
+    if (seen.insert(choice.text()).second) choices_.push_back(choice);
+  };
   for (const DispatchRow& row : rows_) {
-    for (const SizeRange& range : row.ranges) {
-      if (seen.insert(range.choice.text()).second) choices_.push_back(range.choice);
+    for (const SizeRange& range : row.ranges) add(range.choice);
+    for (const NextBestOfSize& each : row.next_best) {
+      const std::vector<ChoiceId>& choices = each.next_best.choices();
+      if (!seen_lists.insert(&choices).second) continue;
+      for (const ChoiceId& choice : choices) add(choice);
     }
   }
   std::sort(choices_.begin(), choices_.end());
-  if (rows_.empty()) return;
-  slots_.resize(std::bit_ceil(rows_.size() * 2));
-  for (const DispatchRow& row : rows_) CompileRow(row);
+}
+
+void DispatchTable::DeriveKeys(uint32_t first, uint32_t last, Derived& derived) const {
+  std::map<std::pair<MemoryKind, BufferClass>, std::vector<uint32_t>> relatives;
+  for (uint32_t row = first; row < last; ++row) {
+    const DispatchKey& key = rows_[row].key;
+    if (key.program_digest == 0) relatives[{key.memory, key.buffer_class}].push_back(row);
+  }
+  const Collective collective = rows_[first].key.collective;
+  constexpr Reduction kNoReduction[] = {Reduction::kNone};
+  const std::span<const Reduction> reductions =
+      Reduces(collective) ? AllReductions() : std::span<const Reduction>(kNoReduction);
+  const auto derive = [&](const DispatchKey& key, const std::vector<uint32_t>& rows) {
+    if (Find(key) != nullptr) return;
+    if (key.buffer_class == BufferClass::kSymmetric && Find(OnPlainBuffers(key)) != nullptr) return;
+    const auto nearest = std::min_element(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) {
+      return DistanceOf(key, rows_[a].key) < DistanceOf(key, rows_[b].key);
+    });
+    derived.emplace_back(key, *nearest);
+  };
+  for (const auto& [where, rows] : relatives) {
+    for (const Dtype dtype : AllDtypes()) {
+      for (const Reduction reduction : reductions) {
+        for (const bool in_place : {false, true}) {
+          derive({collective, dtype, reduction, where.first, where.second, in_place, 0}, rows);
+        }
+      }
+    }
+  }
+}
+
+void DispatchTable::PutSlot(const DispatchKey& key, uint32_t row) {
+  const uint64_t packed_key = PackedKey(key);
+  size_t at = Mix(packed_key, key.program_digest) & (slots_.size() - 1);
+  while (slots_[at].used) at = (at + 1) & (slots_.size() - 1);
+  slots_[at] = {packed_key, key.program_digest, row, true};
 }
 
 void DispatchTable::CompileRow(const DispatchRow& row) {
-  const uint64_t packed_key = PackedKey(row.key);
-  size_t at = Mix(packed_key, row.key.program_digest) & (slots_.size() - 1);
-  while (slots_[at].used) at = (at + 1) & (slots_.size() - 1);
-  slots_[at] = {packed_key, row.key.program_digest, static_cast<uint32_t>(buckets_.size()), true};
-
   auto range_at = static_cast<uint32_t>(range_ends_.size());
   // In front of what is left of the first range.
   if (const uint64_t first_bytes = FirstBytes(row); first_bytes > 0) {
@@ -227,16 +419,9 @@ void DispatchTable::CompileRow(const DispatchRow& row) {
 }
 
 int32_t DispatchTable::Lookup(const DispatchKey& key, uint64_t bytes) const noexcept {
-  if (slots_.empty()) return kNoChoice;
-  const uint64_t packed_key = PackedKey(key);
-  const size_t mask = slots_.size() - 1;
-  size_t at = Mix(packed_key, key.program_digest) & mask;
-  while (slots_[at].packed_key != packed_key || slots_[at].program_digest != key.program_digest) {
-    if (!slots_[at].used) return kNoChoice;
-    at = (at + 1) & mask;
-  }
-  if (!slots_[at].used) return kNoChoice;  // a key of all zero bits equals an empty slot
-  const uint32_t* bucket = &buckets_[slots_[at].first_bucket + std::bit_width(bytes)];
+  const Slot* slot = FindSlot(key);
+  if (slot == nullptr) return kNoChoice;
+  const uint32_t* bucket = &buckets_[size_t{slot->row} * kBucketsPerRow + std::bit_width(bytes)];
   uint32_t low = bucket[0];
   uint32_t high = bucket[1];
   // The range lies in low..high: `high` holds the smallest size of the next width or is the last,
@@ -266,6 +451,12 @@ std::string DispatchTable::Serialize() const {
     for (const SizeRange& range : row.ranges) {
       out->add_range_ends_bytes(range.end_bytes);
       out->add_range_choices(positions.at(range.choice.text()));
+    }
+    for (const NextBestOfSize& each : row.next_best) {
+      out->add_next_best_bytes(each.bytes);
+      WriteNextBest(
+          each.next_best, [&](const ChoiceId& choice) { return positions.at(choice.text()); },
+          *out);
     }
   }
   return record.SerializeAsString();

@@ -16,7 +16,7 @@ tl::unexpected<Error> BadWinners(std::string where, std::string cause) {
 
 }  // namespace
 
-void MeasuredWinners::Put(const DispatchKey& key, uint64_t bytes, ChoiceId winner) {
+void MeasuredWinners::Put(const DispatchKey& key, uint64_t bytes, MeasuredWinner winner) {
   rows_[key].insert_or_assign(bytes, std::move(winner));
 }
 
@@ -42,8 +42,13 @@ size_t MeasuredWinners::size() const {
 Result<DispatchTable> MeasuredWinners::BuildTable() const {
   std::vector<DispatchRow> rows;
   for (const auto& [key, winners] : rows_) {
-    const std::vector<std::pair<uint64_t, ChoiceId>> sizes(winners.begin(), winners.end());
-    rows.push_back(DispatchRow::Of(key, sizes));
+    std::vector<std::pair<uint64_t, ChoiceId>> sizes;
+    std::vector<NextBestOfSize> next_best;
+    for (const auto& [bytes, winner] : winners) {
+      sizes.emplace_back(bytes, winner.id);
+      next_best.push_back({bytes, winner.next_best});
+    }
+    rows.push_back(DispatchRow::Of(key, sizes, std::move(next_best)));
   }
   return DispatchTable::Build(std::move(rows));
 }
@@ -51,7 +56,10 @@ Result<DispatchTable> MeasuredWinners::BuildTable() const {
 std::string MeasuredWinners::Serialize() const {
   std::map<std::string_view, uint32_t> positions;
   for (const auto& [key, winners] : rows_) {
-    for (const auto& [bytes, winner] : winners) positions.emplace(winner.text(), 0);
+    for (const auto& [bytes, winner] : winners) {
+      positions.emplace(winner.id.text(), 0);
+      for (const ChoiceId& next : winner.next_best.choices()) positions.emplace(next.text(), 0);
+    }
   }
   proto::MeasuredWinnersRecord record;
   for (auto& [text, position] : positions) {
@@ -63,7 +71,9 @@ std::string MeasuredWinners::Serialize() const {
     WriteKey(key, *row);
     for (const auto& [bytes, winner] : winners) {
       row->add_range_ends_bytes(bytes);
-      row->add_range_choices(positions.at(winner.text()));
+      row->add_range_choices(positions.at(winner.id.text()));
+      WriteNextBest(
+          winner.next_best, [&](const ChoiceId& next) { return positions.at(next.text()); }, *row);
     }
   }
   for (const auto& [digest, text] : program_texts_) {
@@ -93,15 +103,20 @@ Result<MeasuredWinners> MeasuredWinners::Parse(std::string_view bytes) {
     const std::string where = fmt::format("row {}", winners.rows_.size());
     const Result<DispatchKey> key = ReadKey(row, where);
     if (!key) return BadWinners(key.error().where, key.error().cause);
-    if (row.range_ends_bytes_size() != row.range_choices_size()) {
-      return BadWinners(where, "sizes and winners differ in number");
+    if (row.range_ends_bytes_size() != row.range_choices_size() ||
+        row.range_ends_bytes_size() != row.next_best_counts_size()) {
+      return BadWinners(where, "sizes, winners and lists of next best choices differ in number");
     }
+    Result<std::vector<NextBest>> next_best = ReadNextBest(row, choices, where);
+    if (!next_best) return BadWinners(next_best.error().where, next_best.error().cause);
     for (int i = 0; i < row.range_choices_size(); ++i) {
       if (row.range_choices(i) >= choices.size()) {
         return BadWinners(where,
                           fmt::format("choice {} of {}", row.range_choices(i), choices.size()));
       }
-      winners.Put(*key, row.range_ends_bytes(i), choices[row.range_choices(i)]);
+      winners.Put(*key, row.range_ends_bytes(i),
+                  MeasuredWinner{choices[row.range_choices(i)],
+                                 std::move((*next_best)[static_cast<size_t>(i)])});
     }
   }
   for (const proto::ProgramTextRecord& program : record.programs()) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/base/status.h"
 #include "core/problem/choice_id.h"
@@ -15,14 +16,24 @@
 
 namespace cotune {
 
+// The winner of one measured size, and the choices that run a call which it refuses.
+struct MeasuredWinner {
+  ChoiceId id;
+  NextBest next_best{};
+  bool operator==(const MeasuredWinner&) const = default;
+};
+
 // A table alone cannot be merged size by size, because its ranges no longer say what was measured.
 // Value type; equal on all ranks of a group whose table is in force.
 class MeasuredWinners {
  public:
-  using BySize = std::map<uint64_t, ChoiceId>;
+  using BySize = std::map<uint64_t, MeasuredWinner>;
 
   // Replaces what is known of this size.
-  void Put(const DispatchKey& key, uint64_t bytes, ChoiceId winner);
+  void Put(const DispatchKey& key, uint64_t bytes, MeasuredWinner winner);
+  void Put(const DispatchKey& key, uint64_t bytes, ChoiceId winner) {
+    Put(key, bytes, MeasuredWinner{std::move(winner)});
+  }
   void Erase(const DispatchKey& key, uint64_t bytes);
   void Erase(const DispatchKey& key);  // all of its sizes
   // The canonical text of the program that keys with this digest stand for.

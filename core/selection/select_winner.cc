@@ -24,16 +24,6 @@ double PercentFaster(int64_t time_ns, int64_t base_ns) {
   return 100.0 * static_cast<double>(base_ns - time_ns) / static_cast<double>(base_ns);
 }
 
-// "12.3 % faster than host/ring (41.2 us)". One that was outpaced early can have the smaller
-// median.
-std::string ComparedText(const Verdict& winner, std::string_view role, const Verdict& other) {
-  const double percent = PercentFaster(winner.median_ns, other.median_ns);
-  return fmt::format("{:.1f} % {} than {}{} ({:.1f} us{})", std::abs(percent),
-                     percent < 0 ? "slower" : "faster", role, other.id.text(),
-                     Microseconds(other.median_ns),
-                     other.outcome == Outcome::kOutpaced ? ", outpaced" : "");
-}
-
 bool HasOutcome(const Verdict& verdict, Outcome outcome) {
   return verdict.outcome == outcome && verdict.has_time();
 }
@@ -41,6 +31,40 @@ bool HasOutcome(const Verdict& verdict, Outcome outcome) {
 // Whether the choice counts at all: it has a time and did not fail afterwards.
 bool HasRaced(const Verdict& verdict) {
   return HasOutcome(verdict, Outcome::kTimed) || HasOutcome(verdict, Outcome::kOutpaced);
+}
+
+MedianInterval IntervalOfFirst(const Verdict& verdict, size_t samples) {
+  const auto begin = verdict.samples_ns.begin();
+  return MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(samples)});
+}
+
+// The medians and intervals of two choices in the rounds that both took part in, because a slow
+// round slows only the choices that are still in the race. Nearly the same rounds: samples that did
+// not count shift them by a few.
+std::pair<MedianInterval, MedianInterval> InCommonRounds(const Verdict& a, const Verdict& b) {
+  const size_t rounds = std::min(a.samples_ns.size(), b.samples_ns.size());
+  return {IntervalOfFirst(a, rounds), IntervalOfFirst(b, rounds)};
+}
+
+// The medians of two choices; if one was eliminated, those of their common rounds.
+std::pair<int64_t, int64_t> ComparableMedians(const Verdict& a, const Verdict& b) {
+  if (a.outcome != Outcome::kOutpaced && b.outcome != Outcome::kOutpaced) {
+    return {a.median_ns, b.median_ns};
+  }
+  const auto [of_a, of_b] = InCommonRounds(a, b);
+  return {of_a.median_ns, of_b.median_ns};
+}
+
+// "12.3 % faster than the next, host/ring (41.2 us)". The times are those of the rounds that both
+// choices took part in, so that the sentence agrees with the race, which compared these.
+std::string ComparedText(const Verdict& winner, std::string_view role, const Verdict& other) {
+  const auto [winner_ns, other_ns] = ComparableMedians(winner, other);
+  const double percent = PercentFaster(winner_ns, other_ns);
+  const std::string name =
+      fmt::format("{}{} ({:.1f} us{})", role, other.id.text(), Microseconds(other_ns),
+                  other.outcome == Outcome::kOutpaced ? ", eliminated early" : "");
+  if (percent >= 0.05) return fmt::format("{:.1f} % faster than {}", percent, name);
+  return "as fast as " + name;
 }
 
 bool IsFaster(const Verdict& a, const Verdict& b) {
@@ -77,21 +101,31 @@ bool IntervalsOverlap(const Verdict& a, const Verdict& b) {
   return a.interval_low_ns <= b.interval_high_ns && b.interval_low_ns <= a.interval_high_ns;
 }
 
+// An interval of 99 % needs eight samples; fewer say nothing about steadiness.
+bool IsIntervalWide(const Verdict& verdict) {
+  if (MedianIntervalRank(verdict.samples_ns.size()) == 0) return false;
+  const auto width_ns = static_cast<double>(verdict.interval_high_ns - verdict.interval_low_ns);
+  return width_ns > kSteadyWidth * static_cast<double>(verdict.median_ns);
+}
+
 bool IsWithinNoise(int64_t slower_ns, int64_t faster_ns, double noise_percent) {
   return static_cast<double>(slower_ns - faster_ns) * 100.0 <=
          noise_percent * static_cast<double>(faster_ns);
 }
 
 std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, double noise_percent) {
+  const std::string default_time =
+      fmt::format("the default, {:.1f} us", Microseconds(fallback.median_ns));
   if (fallback.outcome == Outcome::kOutpaced) {
-    return fmt::format(
-        "the default, {:.1f} us: in its rounds faster than what is left, {} ({:.1f} us)",
-        Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns));
+    return default_time + fmt::format(
+                              ": the choices that were faster failed later, and {} ({:.1f} us), "
+                              "which is left, did not beat it in the rounds of both",
+                              fastest.id.text(), Microseconds(fastest.median_ns));
   }
-  const std::string head = fmt::format(
-      "the default, {:.1f} us: {} ({:.1f} us) is {:.1f} % faster, but ",
-      Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns),
-      PercentFaster(fastest.median_ns, fallback.median_ns));
+  const std::string head =
+      default_time + fmt::format(": {} ({:.1f} us) is {:.1f} % faster, but ", fastest.id.text(),
+                                 Microseconds(fastest.median_ns),
+                                 PercentFaster(fastest.median_ns, fallback.median_ns));
   if (IsWithinNoise(fallback.median_ns, fastest.median_ns, noise_percent)) {
     return head + fmt::format("that is inside the noise of {:g} %", noise_percent);
   }
@@ -99,16 +133,10 @@ std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, doub
                             IntervalText(fastest));
 }
 
-// Returns the reason that counted where the times alone would have kept the default; "" where they
-// say enough.
-std::string WhyDefaultDropped(const Verdict& winner, const Verdict& fallback) {
-  const bool looks_alike =
-      IntervalsOverlap(winner, fallback) || fallback.median_ns <= winner.median_ns;
-  if (fallback.outcome != Outcome::kOutpaced || !looks_alike) return "";
-  return fmt::format(
-      ", which the race dropped after {} samples, slower than the leader of its rounds "
-      "beyond the noise",
-      fallback.samples_ns.size());
+// Returns how the race ended for the default; "" if it raced to the end.
+std::string WhyDefaultDropped(const Verdict& fallback) {
+  if (fallback.outcome != Outcome::kOutpaced) return "";
+  return fmt::format(", which the race eliminated after {} rounds", fallback.samples_ns.size());
 }
 
 // fastest: without its warm time; it ties with the winner when it is not that.
@@ -124,8 +152,8 @@ std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verd
                        ComparedText(winner, "the next, ", *runner_up), interval);
   }
   if (fallback != nullptr) {
-    return ComparedText(winner, "the default ", *fallback) + WhyDefaultDropped(winner, *fallback) +
-           "; " + interval;
+    return ComparedText(winner, "the default ", *fallback) + WhyDefaultDropped(*fallback) + "; " +
+           interval;
   }
   std::string text = fmt::format("{}, {:.1f} us; {}", &winner == &fastest ? "the fastest" : "tied",
                                  Microseconds(winner.median_ns), interval);
@@ -158,28 +186,29 @@ uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(root);
 }
 
-int64_t MedianOfFirst(const Verdict& verdict, size_t samples) {
-  const auto begin = verdict.samples_ns.begin();
-  return MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(samples)}).median_ns;
-}
-
-// The medians of two choices; where one was outpaced, those of the rounds that both took part in,
-// since what slows later rounds slows only those that are still there. Near enough the same rounds:
-// samples that did not count shift them by a few.
-std::pair<int64_t, int64_t> ComparableMedians(const Verdict& a, const Verdict& b) {
-  if (a.outcome != Outcome::kOutpaced && b.outcome != Outcome::kOutpaced) {
-    return {a.median_ns, b.median_ns};
+// Returns whether the 99 % intervals of the common rounds say that `a` is faster: those of the two
+// medians lie apart, or that of the ratio of both times of a round lies below 1, because noise that
+// slows a whole round widens the intervals of the medians only.
+bool IsFasterInCommonRounds(const Verdict& a, const Verdict& b) {
+  const auto [of_a, of_b] = InCommonRounds(a, b);
+  if (of_a.high_ns < of_b.low_ns) return true;
+  constexpr double kParts = 1e6;
+  std::vector<int64_t> ratios;
+  for (size_t i = 0; i < std::min(a.samples_ns.size(), b.samples_ns.size()); ++i) {
+    const auto b_ns = static_cast<double>(std::max<int64_t>(1, b.samples_ns[i]));
+    ratios.push_back(static_cast<int64_t>(static_cast<double>(a.samples_ns[i]) / b_ns * kParts));
   }
-  const size_t rounds = std::min(a.samples_ns.size(), b.samples_ns.size());
-  return {MedianOfFirst(a, rounds), MedianOfFirst(b, rounds)};
+  return MedianIntervalRank(ratios.size()) > 0 &&
+         static_cast<double>(MedianWithInterval(std::move(ratios)).high_ns) < kParts;
 }
 
-// Returns whether the default wins although the other choice is faster. The race eliminated the
-// default because it was slower than the leader by more than the noise. It is kept only if that
-// leader failed later and the remaining choices were slower than the default in the same rounds.
+// Returns whether the default wins although the other choice is faster. Another choice replaces
+// the default only if it is faster by more than the noise, and if the 99 % intervals of both, from
+// the same rounds, do not overlap. The race eliminates a default that was slower than the leader;
+// it wins nevertheless if that leader failed later and the remaining choices do not beat it so.
 bool IsDefaultKept(const Verdict& fallback, const Verdict& faster, const SelectionRules& rules) {
   const auto [default_ns, faster_ns] = ComparableMedians(fallback, faster);
-  if (fallback.outcome == Outcome::kOutpaced) return default_ns < faster_ns;
+  if (fallback.outcome == Outcome::kOutpaced) return !IsFasterInCommonRounds(faster, fallback);
   if (IsWithinNoise(default_ns, faster_ns, rules.noise_percent)) return true;
   return faster.outcome != Outcome::kOutpaced && IntervalsOverlap(fallback, faster);
 }
@@ -221,8 +250,9 @@ Standings StandingsOf(const CellResult& cell, const SelectionRules& rules) {
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
   if (default_at == cell.verdicts.end()) return standings;
   standings.fallback = &*default_at;
-  standings.default_kept = standings.fallback != standings.fastest &&
-                           IsDefaultKept(*standings.fallback, *standings.fastest, rules);
+  standings.default_kept =
+      standings.fallback != standings.fastest &&
+      (cell.is_unsteady || IsDefaultKept(*standings.fallback, *standings.fastest, rules));
   return standings;
 }
 
@@ -276,7 +306,40 @@ std::string WhyTieBroken(const Verdict& winner, const Verdict& fastest) {
       Microseconds(winner.warm_median_ns));
 }
 
+// Choices that can stand in for the winner: those timed to the end first, because the time of an
+// eliminated one may be of a few lucky rounds.
+std::vector<ChoiceId> NextBest(const CellResult& cell, const Winner& winner) {
+  std::vector<const Verdict*> raced;
+  for (const Verdict& verdict : cell.verdicts) {
+    const bool is_other = verdict.id != winner.id && verdict.id != winner.fallback;
+    if (is_other && HasRaced(verdict)) raced.push_back(&verdict);
+  }
+  std::sort(raced.begin(), raced.end(), [](const Verdict* a, const Verdict* b) {
+    if (a->outcome != b->outcome) return a->outcome == Outcome::kTimed;
+    return IsFaster(*a, *b);
+  });
+  if (raced.size() > kNextBestMax) raced.resize(kNextBestMax);
+  std::vector<ChoiceId> ids;
+  for (const Verdict* verdict : raced) ids.push_back(verdict->id);
+  return ids;
+}
+
+std::string WhyUnsteadyWins(const Verdict& chosen) {
+  const std::string role = chosen.is_default ? "the default" : "the fastest, without a default";
+  return fmt::format(
+      "{}, {:.1f} us: the times were unsteady in two measurements ({}), so that they do not say "
+      "which choice is the fastest; the next tune measures this size again",
+      role, Microseconds(chosen.median_ns),
+      IsIntervalWide(chosen) ? IntervalText(chosen) : "other programs used the processors");
+}
+
 }  // namespace
+
+bool HasWideInterval(const CellResult& cell, const Winner& winner) {
+  return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
+    return verdict.id == winner.id && IsIntervalWide(verdict);
+  });
+}
 
 std::vector<size_t> TiedChoices(const CellResult& cell, const SelectionRules& rules) {
   std::vector<size_t> tied;
@@ -308,7 +371,9 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
     winner.fallback = fallback->id;
     winner.fallback_median_ns = fallback->median_ns;
   }
-  winner.why = standings.default_kept
+  winner.next_best = NextBest(cell, winner);
+  winner.why = cell.is_unsteady ? WhyUnsteadyWins(*chosen)
+               : standings.default_kept
                    ? WhyDefaultKept(*fallback, *standings.fastest, rules.noise_percent)
                    : WhyFastest(cell, *chosen, *standings.fastest, fallback, runner_up) +
                          WhyTieBroken(*chosen, *standings.fastest);

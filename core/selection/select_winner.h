@@ -13,6 +13,8 @@
 
 namespace cotune {
 
+inline constexpr size_t kNextBestMax = 3;
+
 // The winner of one cell and by how much.
 struct Winner {
   ChoiceId id;
@@ -22,6 +24,10 @@ struct Winner {
   int64_t runner_up_median_ns = 0;
   std::optional<ChoiceId> fallback{};  // the default choice that raced
   int64_t fallback_median_ns = 0;
+  // The choices that run, in this order, a call that the winner refuses: those with a time, the
+  // fastest first, kNextBestMax at most. The default is not among them, because it comes last
+  // anyway.
+  std::vector<ChoiceId> next_best{};
   std::string why{};  // one sentence
   bool operator==(const Winner&) const = default;
 };
@@ -30,16 +36,21 @@ struct SelectionRules {
   double noise_percent = 2.0;
 };
 
-// The fastest choice; but the default choice when it is within noise_percent of the fastest or
-// their 99 % intervals overlap, unless the race has dropped it: then only when the fastest was
-// slower than it in the rounds that it took part in. Where tied choices (TiedChoices) have warm
-// times, the smallest product of both times wins: as a program's buffers are sometimes in the
-// cache and sometimes not, each counts alike. Equal times: smaller median, then smaller id. Choices
-// that have no time, computed wrong or failed cannot win, and one that was outpaced wins only by a
-// warm time, or when none was timed to the end. With several backends the default is the first one
-// in the choice list that has a time: what runs when nothing is tuned. kEnvironment, with every
-// choice's fate, when no choice has a time.
+// The fastest choice; but the default choice if the cell is unsteady, if the fastest is faster by
+// less than noise_percent, or if their 99 % intervals overlap. If the race has eliminated the
+// default, the intervals are those of the rounds that both took part in. Where tied choices
+// (TiedChoices) have warm times, the smallest product of both times wins: as a program's buffers
+// are sometimes in the cache and sometimes not, each counts alike. Equal times: smaller median,
+// then smaller id. Choices that have no time, computed wrong or failed cannot win, and one that was
+// outpaced wins only by a warm time, or when none was timed to the end. With several backends the
+// default is the first one in the choice list that has a time: what runs when nothing is tuned.
+// kEnvironment, with every choice's fate, when no choice has a time.
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
+
+// Returns whether the times of the winner vary too much to be believed: the 99 % interval of its
+// median is wider than kSteadyWidth of the median. Such a cell is measured a second time.
+inline constexpr double kSteadyWidth = 0.5;
+bool HasWideInterval(const CellResult& cell, const Winner& winner);
 
 // Positions in cell.verdicts of the choices whose times do not say which one is the fastest: the
 // fastest one and the next ones within noise_percent of it, kTiedMax at most, in the order of their

@@ -163,15 +163,87 @@ TEST(SelectWinnerTest, ADefaultThatTheRaceDroppedIsComparedInItsOwnRounds) {
   const Winner faster = SelectWinner(Cell({ring, dropped}), {}).value();
   EXPECT_EQ(faster.id, Id("host/ring"));
   EXPECT_THAT(faster.why,
-              HasSubstr("17.0 % slower than the default host/tree (100.0 us, outpaced), "
-                        "which the race dropped after 8 samples, slower than the "
-                        "leader of its rounds beyond the noise; "));
+              HasSubstr("10.0 % faster than the default host/tree (100.0 us, eliminated early), "
+                        "which the race eliminated after 8 rounds; "));
   // The choice that had been faster failed, and the one that is left never was.
   ring.samples_ns.assign(20, 117'000);
   const Winner winner = SelectWinner(Cell({ring, dropped}), {}).value();
   EXPECT_EQ(winner.id, Id("host/tree"));
   EXPECT_EQ(winner.why,
-            "the default, 100.0 us: in its rounds faster than what is left, host/ring (117.0 us)");
+            "the default, 100.0 us: the choices that were faster failed later, and host/ring "
+            "(117.0 us), which is left, did not beat it in the rounds of both");
+}
+
+TEST(SelectWinnerTest, AnEliminatedDefaultIsReplacedOnlyIfTheIntervalsOfTheSameRoundsSaySo) {
+  Verdict dropped = Default(Timed("host/tree", 100'000));
+  dropped.samples_ns = {100'000, 90'000, 110'000, 100'000, 95'000, 105'000, 100'000, 100'000};
+  dropped.outcome = Outcome::kOutpaced;
+  Verdict ring = Timed("host/ring", 80'000);
+  const auto winner_with = [&](std::vector<int64_t> samples_ns) {
+    ring.samples_ns = std::move(samples_ns);
+    return SelectWinner(Cell({ring, dropped}), {}).value().id;
+  };
+  // The medians differ by 20 %, one round says the opposite, and the intervals overlap.
+  EXPECT_EQ(winner_with({80'000, 80'000, 80'000, 120'000, 80'000, 80'000, 80'000, 80'000}),
+            Id("host/tree"));
+  EXPECT_EQ(winner_with({80'000, 80'000, 80'000, 89'000, 80'000, 80'000, 80'000, 80'000}),
+            Id("host/ring"))
+      << "the intervals lie apart";
+  // Every round slows both choices alike: the medians overlap, their ratio does not reach 1.
+  dropped.samples_ns = {100'000, 200'000, 300'000, 400'000, 500'000, 600'000, 700'000, 800'000};
+  EXPECT_EQ(winner_with({90'000, 180'000, 270'000, 360'000, 450'000, 540'000, 630'000, 720'000}),
+            Id("host/ring"));
+  EXPECT_EQ(winner_with({90'000, 180'000, 270'000, 360'000, 450'000, 540'000, 630'000, 810'000}),
+            Id("host/tree"));
+}
+
+TEST(SelectWinnerTest, AnUnsteadyCellRunsTheDefault) {
+  Verdict ring = Timed("host/ring", 439'000);
+  ring.interval_low_ns = 138'500;
+  ring.interval_high_ns = 3'760'000;
+  const Verdict tree = Default(Timed("host/tree", 7'295'500));
+  CellResult cell = Cell({ring, tree});
+  const Winner fastest = SelectWinner(cell, {}).value();
+  EXPECT_EQ(fastest.id, Id("host/ring"));
+  EXPECT_TRUE(HasWideInterval(cell, fastest));
+  cell.is_unsteady = true;
+  const Winner winner = SelectWinner(cell, {}).value();
+  EXPECT_EQ(winner.id, Id("host/tree"));
+  EXPECT_THAT(winner.why, HasSubstr("the times were unsteady in two measurements"));
+  EXPECT_THAT(TiedChoices(cell, {}), IsEmpty());
+  // Without a default there is nothing else to run.
+  CellResult without = Cell({ring});
+  without.is_unsteady = true;
+  EXPECT_EQ(SelectWinner(without, {}).value().id, Id("host/ring"));
+}
+
+TEST(SelectWinnerTest, AnIntervalIsWideBeyondHalfOfTheMedianAndWithEightSamplesOnly) {
+  const auto is_wide = [](int64_t half_width_ns, size_t samples) {
+    const CellResult cell = Cell({Timed("host/a", 100'000, half_width_ns, samples)});
+    return HasWideInterval(cell, SelectWinner(cell, {}).value());
+  };
+  EXPECT_FALSE(is_wide(25'000, 8));
+  EXPECT_TRUE(is_wide(25'001, 8));
+  EXPECT_FALSE(is_wide(90'000, 7));
+}
+
+TEST(SelectWinnerTest, TheNextBestAreOthersByTheirTimesThoseTimedToTheEndFirst) {
+  Verdict wrong = Timed("host/wrong", 1'000);
+  wrong.wrong_elements = 1;
+  Verdict eliminated = Timed("host/early", 2'000);
+  eliminated.outcome = Outcome::kOutpaced;
+  const Winner winner =
+      SelectWinner(
+          Cell({Timed("host/d", 70'000), wrong, eliminated, Default(Timed("host/e", 90'000)),
+                Timed("host/a", 40'000), Timed("host/c", 60'000), Timed("host/b", 50'000)}),
+          {})
+          .value();
+  EXPECT_EQ(winner.id, Id("host/a"));
+  EXPECT_THAT(winner.next_best, ElementsAre(Id("host/b"), Id("host/c"), Id("host/d")));
+  const Winner of_two =
+      SelectWinner(Cell({eliminated, Default(Timed("host/e", 1'500)), Timed("host/f", 1'900)}), {})
+          .value();
+  EXPECT_THAT(of_two.next_best, ElementsAre(Id("host/f"), Id("host/early")));
 }
 
 TEST(SelectWinnerTest, DefaultThatIsFastestNamesTheNext) {
@@ -212,7 +284,7 @@ TEST(SelectWinnerTest, ChoicesThatFailedOrComputedWrongNeverWin) {
           .value();
   EXPECT_EQ(winner.id, Id("host/e"));
   EXPECT_EQ(winner.runner_up, Id("host/d"));
-  EXPECT_THAT(winner.why, HasSubstr("slower than the next, host/d (4.0 us, outpaced)"));
+  EXPECT_THAT(winner.why, HasSubstr("as fast as the next, host/d (4.0 us, eliminated early)"));
   EXPECT_EQ(SelectWinner(Cell({wrong, late, launch, outpaced}), {}).value().id, Id("host/d"));
 }
 

@@ -45,7 +45,7 @@ bool CellResult::operator==(const CellResult& other) const {
                     same_refusal) &&
          start_mode == other.start_mode && invalid_rounds == other.invalid_rounds &&
          buffer_copies == other.buffer_copies && sm_clock_mhz == other.sm_clock_mhz &&
-         throttle_reasons == other.throttle_reasons;
+         throttle_reasons == other.throttle_reasons && is_unsteady == other.is_unsteady;
 }
 
 }  // namespace cotune

@@ -76,6 +76,7 @@ DatabaseEntry EntryForTest(uint64_t count) {
   entry.winner.runner_up_median_ns = 41'200;
   entry.winner.fallback = IdForTest("host/tree");
   entry.winner.fallback_median_ns = 41'200;
+  entry.winner.next_best = {IdForTest("host/two_shot")};
   entry.winner.why =
       "15.0 % faster than the default host/tree (41.2 us); 99 % interval 35.0-35.0 us";
   entry.cotune_version = "0.1.0";
@@ -101,6 +102,7 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
   entry.cell.buffer_copies = 1 + static_cast<int32_t>(random() % 3);
   entry.cell.sm_clock_mhz = static_cast<int32_t>(random() % 3);
   entry.cell.throttle_reasons = RandomText(random);
+  entry.cell.is_unsteady = random() % 3 == 0;
   entry.measured_unix_s = static_cast<int64_t>(random() % 3);
   entry.cell.verdicts.clear();
   for (uint64_t i = 0, n = random() % 4; i < n; ++i) {
@@ -121,6 +123,10 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
   entry.winner.id = IdForTest(choices[random() % choices.size()]);
   if (random() % 2 == 0) entry.winner.runner_up.reset();
   if (random() % 2 == 0) entry.winner.fallback.reset();
+  entry.winner.next_best.clear();
+  for (uint64_t i = 0, n = random() % (kNextBestMax + 1); i < n; ++i) {
+    entry.winner.next_best.push_back(IdForTest(choices[random() % choices.size()]));
+  }
   entry.winner.why = RandomText(random);
   return entry;
 }

@@ -62,8 +62,9 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       if (tune.change_settings) tune.change_settings(rank, settings);
       view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);
       if (tune.stops) view.observer.stops = [&tune, rank] { return tune.stops(rank); };
-      Scheduler scheduler({*exchange, **groups, *device, clock, view.observer, tune.known},
-                          settings, {}, tune.base);
+      TuneParts parts{*exchange, **groups, *device, clock, view.observer, tune.known};
+      if (tune.processor_times) parts.processor_times = tune.processor_times(rank);
+      Scheduler scheduler(parts, settings, {}, tune.base);
       Tune own = tune;
       if (tune.change_nodes) tune.change_nodes(rank, own.node_programs, own.node_sizes);
       for (size_t i = 0; i < own.node_sizes.size(); ++i) {

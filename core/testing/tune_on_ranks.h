@@ -83,6 +83,8 @@ struct Tune {
   int register_fails_on_rank = -1;
   std::function<DeviceScript(int rank)> device;
   MeasuredWinners base;
+  // As in TuneParts, for each rank; nullptr: cells are not judged by their steadiness.
+  std::function<std::function<std::optional<ProcessorTimes>()>(int rank)> processor_times = nullptr;
 };
 
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr);

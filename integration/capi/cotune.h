@@ -417,8 +417,9 @@ COTUNE_API cotune_result cotune_program_prepare(cotune_group* group, const cotun
  * ranks may call the collective in place and others not, and registered memory is used as plain
  * memory is. COTUNE_ERROR_UNSUPPORTED of a call in place: the choice cannot run in place, as some
  * of all_to_all cannot. Nothing has begun, and the rank can make the call with an output apart. A
- * collective that is agreed already keeps its choice. All ranks agree on the same in the same
- * order; nothing is communicated. */
+ * collective that is agreed already keeps its choice. Only the program that has agreed on it at all
+ * rows first replaces it, by agreeing on all rows again, and no captured graph may hold such a call
+ * then. All ranks agree on the same in the same order; nothing is communicated. */
 COTUNE_API cotune_result cotune_program_agree(cotune_group* group, const cotune_program* program,
                                               const uint64_t* rows, size_t row_count);
 /* 1: all collectives of the program are agreed at this number of rows, in place or not; 0: one is
@@ -556,8 +557,11 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  *   program are those of its first collective.
  * - rows, program: R and canonical text of a program, else null.
  * - choice: the choice that runs.
- * - source: "table", "default", or "default_after_refusal": the choice of the table cannot run the
- *   call, and `refused` says why.
+ * - source: "table", "default", or, if the choice of the table cannot run the call for the reason in
+ *   `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
+ *   "default_after_refusal".
+ * - relative: null, or the calls by whose row this one runs, because such calls were not measured:
+ *   "all_reduce sum f32 out of place". measured and the sizes are theirs.
  * - first_bytes, end_bytes: the sizes that the row of the table is for, from first_bytes to below
  *   end_bytes. null: no table, no end.
  * - smallest_measured_bytes, largest_measured_bytes: what was measured for such calls. A size

@@ -29,16 +29,16 @@ void SetPretendedBuffers(bool is_in_place, int rank, Call& call) {
   call.recv = std::bit_cast<void*>(recv);
 }
 
-// Adds what the group knows of the sizes around the call. Of a loaded database only what was
-// measured on a machine like this one counts, as for the table.
+// Adds what the group knows of the sizes around the call, or of those of its relative. Of a loaded
+// database only what was measured on a machine like this one counts, as for the table.
 void AddMeasured(const cotune_group& group, Explained& explained) {
-  const DispatchKey key = DispatchKey::Of(explained.cls);
+  const CallExplanation& call = explained.call;
+  const DispatchKey key = call.relative.value_or(DispatchKey::Of(explained.cls));
   const auto row = group.winners.rows().find(key);
   if (row != group.winners.rows().end()) {
     explained.smallest_measured_bytes = row->second.begin()->first;
     explained.largest_measured_bytes = row->second.rbegin()->first;
   }
-  const CallExplanation& call = explained.call;
   for (const DatabaseRow& each : group.database.rows()) {
     const uint64_t bytes = each.problem.bytes();
     const bool fits = call.from_table && DispatchKey::Of(each.problem.cls) == key &&

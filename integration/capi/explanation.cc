@@ -31,6 +31,7 @@ std::string BeyondMeasuredText(const Explained& explained) {
 
 const char* SourceName(const CallExplanation& call) {
   if (call.from_table) return "table";
+  if (call.is_next_best) return "next_best";
   return call.table_choice_refused.empty() ? "default" : "default_after_refusal";
 }
 
@@ -56,6 +57,7 @@ Json MeasuredJson(const DatabaseEntry& entry) {
   }
   return {{"bytes", entry.cell.problem.bytes()},
           {"time_us", Microseconds(entry.winner.median_ns)},
+          {"measured_unix_s", entry.measured_unix_s},
           {"why", entry.winner.why},
           {"choices", std::move(choices)},
           {"refusals", std::move(refusals)}};
@@ -65,6 +67,32 @@ Json MeasuredJson(const DatabaseEntry& entry) {
 Json InGraphs(const CallExplanation& call) {
   if (!call.is_eager) return call.choice.text();
   return call.choice_in_graphs ? Json(call.choice_in_graphs->text()) : Json(nullptr);
+}
+
+// The lines on where the choice comes from.
+std::string SourceText(const Explained& explained) {
+  const CallExplanation& call = explained.call;
+  std::string text;
+  if (call.relative) {
+    text = fmt::format("this call was not measured: it runs by the row of {}\n",
+                       InWords(*call.relative));
+  }
+  if (call.from_table) {
+    text += fmt::format("tuned for {}\n", RangeText(call)) + BeyondMeasuredText(explained);
+    for (const DatabaseEntry& entry : explained.measured) {
+      text += fmt::format("  at {} bytes: {}\n", entry.cell.problem.bytes(), entry.winner.why);
+    }
+    return text;
+  }
+  if (call.table_choice_refused.empty()) {
+    return text + "not tuned: the default choice of the first backend that can run it\n";
+  }
+  text += fmt::format("the tuned choice cannot run it ({}): ", call.table_choice_refused);
+  if (call.is_next_best) {
+    return text + fmt::format("the next best choice of the nearest measured size, for {}\n",
+                              RangeText(call));
+  }
+  return text + "the default choice of the first backend that can\n";
 }
 
 template <typename T>
@@ -78,18 +106,7 @@ std::string ExplanationText(const Explained& explained) {
   const CallExplanation& call = explained.call;
   std::string text = fmt::format("{} on {} runs {}\n", explained.subject,
                                  Counted(explained.cls.world_size, "rank"), call.choice.text());
-  if (call.from_table) {
-    text += fmt::format("tuned for {}\n", RangeText(call)) + BeyondMeasuredText(explained);
-    for (const DatabaseEntry& entry : explained.measured) {
-      text += fmt::format("  at {} bytes: {}\n", entry.cell.problem.bytes(), entry.winner.why);
-    }
-  } else if (!call.table_choice_refused.empty()) {
-    text += fmt::format(
-        "the tuned choice cannot run it ({}): the default choice of the first backend that can\n",
-        call.table_choice_refused);
-  } else {
-    text += "not tuned: the default choice of the first backend that can run it\n";
-  }
+  text += SourceText(explained);
   if (call.is_eager) {
     text +=
         call.choice_in_graphs
@@ -103,7 +120,8 @@ std::string ExplanationText(const Explained& explained) {
 std::string ExplanationJson(const Explained& explained) {
   const CallExplanation& call = explained.call;
   const bool is_program = !explained.program_text.empty();
-  const bool is_bounded = call.from_table && call.end_bytes != UINT64_MAX;
+  const bool has_range = call.from_table || call.is_next_best;
+  const bool is_bounded = has_range && call.end_bytes != UINT64_MAX;
   Json measured = Json::array();
   for (const DatabaseEntry& entry : explained.measured) measured.push_back(MeasuredJson(entry));
   const Json json = {
@@ -117,7 +135,8 @@ std::string ExplanationJson(const Explained& explained) {
       {"source", SourceName(call)},
       {"choice_in_graphs", InGraphs(call)},
       {"refused", call.table_choice_refused},
-      {"first_bytes", call.from_table ? Json(call.first_bytes) : Json(nullptr)},
+      {"relative", call.relative ? Json(InWords(*call.relative)) : Json(nullptr)},
+      {"first_bytes", has_range ? Json(call.first_bytes) : Json(nullptr)},
       {"end_bytes", is_bounded ? Json(call.end_bytes) : Json(nullptr)},
       {"smallest_measured_bytes", OrNull(explained.smallest_measured_bytes)},
       {"largest_measured_bytes", OrNull(explained.largest_measured_bytes)},

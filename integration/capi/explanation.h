@@ -20,8 +20,8 @@ struct Explained {
   std::optional<uint64_t> rows;  // of a program
   std::string program_text;      // canonical; "" for a single collective
   CallExplanation call;
-  // Smallest and largest size that the table in force was made from for such calls; nullopt where
-  // it has none.
+  // Smallest and largest size that the table in force was made from for such calls, or for those of
+  // the relative; nullopt where it has none.
   std::optional<uint64_t> smallest_measured_bytes{};
   std::optional<uint64_t> largest_measured_bytes{};
   // Of this rank: what was measured in the range of the table with the winner that runs.

@@ -45,6 +45,9 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
       error.next_step =
           "tune here, or give the settings, backends and libraries that it was tuned with";
     }
+    if (nearest->reason == MissReason::kBackendBuildDiffers) {
+      error.next_step = "tune here: a plugin that was rebuilt may be faster, slower or wrong";
+    }
     if (nearest->reason == MissReason::kConnectionsDiffer) {
       error.next_step = "tune here: over other connections other choices may win";
     }

@@ -172,8 +172,8 @@ TEST(CallerLogTest, LinesOfSeveralThreadsComeOneAtATime) {
   EXPECT_EQ(seen.lines, 4 * kLines);
 }
 
-// A table of out-of-place calls has nothing to say of calls in place, which the user hears once.
-TEST_F(OneProcessTest, CallsThatTheTableDoesNotHaveAreToldOnce) {
+// A call in place runs by the row of those out of place. No row is near to an all_gather.
+TEST_F(OneProcessTest, CallsThatNoRowIsNearToAreWarnedOfOnce) {
   Tune(folder_ + "/tuned.tdb", false);
   log_.clear();
   CallOnce();
@@ -185,7 +185,15 @@ TEST_F(OneProcessTest, CallsThatTheTableDoesNotHaveAreToldOnce) {
               COTUNE_SUCCESS)
         << cotune_last_error(group_);
   }
-  EXPECT_THAT(log_, ElementsAre(HasSubstr("calls of all_reduce sum f32 in place run the default")));
+  EXPECT_TRUE(log_.empty()) << log_.front();
+  float gathered[4] = {};
+  for (const uint64_t count : {1, 2, 4, 1}) {
+    EXPECT_EQ(cotune_all_gather(group_, data, gathered, count, COTUNE_F32), COTUNE_SUCCESS)
+        << cotune_last_error(group_);
+  }
+  EXPECT_THAT(log_,
+              ElementsAre(AllOf(HasSubstr("calls of all_gather f32 out of place run the default"),
+                                HasSubstr("cotune tune --collective all_gather --dtype f32"))));
 }
 
 TEST_F(OneProcessTest, WhatTheFileKnewKeepsItsTime) {
@@ -211,7 +219,11 @@ TEST_F(OneProcessTest, WhatTheFileKnewKeepsItsTime) {
 TEST_F(OneProcessTest, CallsInPlaceHaveWinnersOfTheirOwn) {
   Tune("", true);
   EXPECT_THAT(Explained(true), AllOf(HasSubstr("tuned for sizes"), HasSubstr("at 4096 bytes: ")));
-  EXPECT_THAT(Explained(false), HasSubstr("not tuned"));
+  // Calls out of place have no row of their own.
+  EXPECT_THAT(Explained(false),
+              AllOf(HasSubstr("\nthis call was not measured: it runs by the row of all_reduce sum "
+                              "f32 in place\ntuned for sizes"),
+                    HasSubstr("at 4096 bytes: ")));
   const std::string path = folder_ + "/tuned.tdb";
   ASSERT_EQ(cotune_save(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
   for (const DatabaseEntry& entry : EntriesOf(path)) {
@@ -227,6 +239,7 @@ TEST_F(OneProcessTest, AnExplanationIsJsonToo) {
   Tune("", false);
   const nlohmann::json tuned = ExplainedAsJson(kCount);
   EXPECT_EQ(tuned["source"], "table");
+  EXPECT_TRUE(tuned["relative"].is_null());
   EXPECT_EQ(tuned["bytes"], 4 * kCount);
   EXPECT_EQ(tuned["world_size"], 1);
   EXPECT_TRUE(tuned["rows"].is_null());
@@ -326,10 +339,11 @@ TEST_F(OneProcessTest, AWinnerThatNobodyKnowsIsLeftOutWithAWarning) {
   log_.clear();
   ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
   CallOnce();
-  EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("host/gone cannot run"),
-                                      HasSubstr("not among the choices of its backend")),
-                                HasSubstr("1 measured size for 1 rank"),
-                                HasSubstr("calls of all_reduce sum f32 run the default choice")));
+  EXPECT_THAT(log_,
+              ElementsAre(AllOf(HasSubstr("host/gone cannot run"),
+                                HasSubstr("not among the choices of its backend")),
+                          HasSubstr("1 measured size for 1 rank"),
+                          HasSubstr("calls of all_reduce sum f32 out of place run the default")));
 }
 
 // Options of an older header have no field for the database: cotune looks for it.

@@ -19,7 +19,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 18> kTable = {{
+constexpr std::array<SettingSpec, 19> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -39,6 +39,9 @@ constexpr std::array<SettingSpec, 18> kTable = {{
      "fewest rounds for a choice that stays in the race; 8 or more give a 99 % interval"},
     {"noise_percent", &V::noise_percent, 0, 50,
      "the backend's default choice wins unless another is faster by more than this"},
+    {"keep_unsteady", &V::keep_unsteady, 0, 0,
+     "off: a size with unsteady times, or measured while other programs use the processors, is "
+     "measured again, and then runs the default; on: its times are believed"},
     {"sample_time", &V::sample_ns, 0, kSecond,
      "calls are repeated until one sample takes this long; 0: 500us on host memory, 200us on GPUs"},
     {"numerics", &V::numerics, 0, 0,

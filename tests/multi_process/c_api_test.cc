@@ -131,7 +131,9 @@ TEST_F(CApi, RunsEveryCollectiveInPlaceBeforeAndAfterATune) {
       const std::string in_place = Explained(group, collective, 250, true);
       const std::string apart = Explained(group, collective, 250);
       if (in_place.find("tuned for") == std::string::npos) link.Report("in place: " + in_place);
-      if (apart.find("not tuned") == std::string::npos) link.Report("apart: " + apart);
+      if (apart.find("this call was not measured: it runs by the row of") == std::string::npos) {
+        link.Report("apart: " + apart);
+      }
     }
   });
 }

@@ -182,8 +182,8 @@ class Oracle {
           const bool is_of_base = bytes == 1 << 20;
           if (is_of_base) continue;
           const std::string why =
-              WhyNoWinner(tune, node.program, bytes, winner, schedule_.is_exact());
-          if (!why.empty()) return fmt::format("{} wins: {}", winner.text(), why);
+              WhyNoWinner(tune, node.program, bytes, winner.id, schedule_.is_exact());
+          if (!why.empty()) return fmt::format("{} wins: {}", winner.id.text(), why);
         }
       }
       return "";
@@ -235,7 +235,7 @@ class Oracle {
         const auto row = outcome.winners.rows().find(DispatchKey::Of(program.anchor()));
         const bool is_measured = row != outcome.winners.rows().end() && row->second.contains(bytes);
         if (!is_measured) return fmt::format("node {} has no winner at {} bytes", i + 1, bytes);
-        if (WinnerAt(outcome.table, program, bytes) != row->second.at(bytes).text()) {
+        if (WinnerAt(outcome.table, program, bytes) != row->second.at(bytes).id.text()) {
           return fmt::format("node {} runs another choice than its winner", i + 1);
         }
       }

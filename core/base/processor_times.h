@@ -1,0 +1,32 @@
+// CPU times, by which a tune notices that other programs use the processors of its ranks.
+#ifndef COTUNE_CORE_BASE_PROCESSOR_TIMES_H_
+#define COTUNE_CORE_BASE_PROCESSOR_TIMES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace cotune {
+
+// Times since some moment in the past; only differences mean something.
+struct ProcessorTimes {
+  int64_t own_ns = 0;       // CPU time of this process, of all its threads
+  int64_t busy_ns = 0;      // time that the processors were not idle, stolen time of a virtual
+                            // machine included; in steps of 10 ms as a rule
+  int64_t capacity_ns = 0;  // busy and idle time
+};
+
+// The times of this process and of the processors that it may use. Any thread. Nothing where the
+// system does not tell.
+std::optional<ProcessorTimes> ReadProcessorTimes();
+
+// The same out of the text of /proc/stat for these processors. Pure. Nothing if a processor is
+// missing there. own_ns stays 0.
+std::optional<ProcessorTimes> ParseProcessorTimes(std::string_view proc_stat,
+                                                  const std::vector<size_t>& processors,
+                                                  int64_t ticks_per_second);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BASE_PROCESSOR_TIMES_H_

@@ -1,0 +1,26 @@
+// How much other programs used the processors of the ranks while a cell was measured.
+#ifndef COTUNE_CORE_SCHEDULER_FOREIGN_LOAD_H_
+#define COTUNE_CORE_SCHEDULER_FOREIGN_LOAD_H_
+
+#include <span>
+
+#include "core/ranks/step_messages.h"
+
+namespace cotune {
+
+// The largest share of their processors' time, 0 to 1, that the ranks did not use themselves.
+// Ranks that may use the same processors are counted together. Pure. 0 if it is not known: a rank
+// has no times, the sets of two ranks overlap without being equal, or the processors were observed
+// for less than kObservedMinNs of their time, which the steps of their times are too coarse for.
+// Ranks on several hosts whose sets have the same names seem to use more of each, so that the
+// share is too small then.
+inline constexpr int64_t kObservedMinNs = 100'000'000;
+double ForeignShare(std::span<const ProcessorUse> ranks);
+
+// A cell counts as unsteady from this share on. On idle machines it is 0.00 to 0.05; a busy loop
+// on each processor makes it 0.3 with two ranks for each, and 0.5 with one.
+inline constexpr double kForeignShareMax = 0.15;
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_SCHEDULER_FOREIGN_LOAD_H_

@@ -1,0 +1,43 @@
+#include "core/scheduler/foreign_load.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+double Share(std::vector<ProcessorUse> ranks) { return ForeignShare(ranks); }
+
+TEST(ForeignShareTest, RanksThatShareTheirProcessorsAreCountedTogether) {
+  // 1,000 ms on two processors: the ranks used 600, everything together 900.
+  EXPECT_DOUBLE_EQ(
+      Share({{"0-1", 400 * kMs, 900 * kMs, 1000 * kMs}, {"0-1", 200 * kMs, 900 * kMs, 1000 * kMs}}),
+      0.3);
+  EXPECT_DOUBLE_EQ(Share({{"0-1", 500 * kMs, 1000 * kMs, 1000 * kMs},
+                          {"0-1", 500 * kMs, 1000 * kMs, 1000 * kMs}}),
+                   0);
+}
+
+TEST(ForeignShareTest, TheMostDisturbedProcessorsOfBoundRanksCount) {
+  EXPECT_DOUBLE_EQ(
+      Share({{"0", 450 * kMs, 500 * kMs, 500 * kMs}, {"1", 250 * kMs, 500 * kMs, 500 * kMs}}), 0.5);
+}
+
+TEST(ForeignShareTest, UnknownTimesGiveNoShare) {
+  EXPECT_EQ(Share({}), 0);
+  EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"0-1", 0, 0, 0}}), 0) << "a rank has none";
+  EXPECT_EQ(Share({{"", 0, 900 * kMs, 1000 * kMs}}), 0) << "the processors are not known";
+  EXPECT_EQ(Share({{"0", 0, 90 * kMs, 90 * kMs}}), 0) << "too short";
+  EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"1-2", 0, 900 * kMs, 1000 * kMs}}), 0)
+      << "one rank's time would count as foreign to the other";
+}
+
+TEST(ForeignShareTest, OwnTimeBeyondTheBusyTimeIsNoLoad) {
+  EXPECT_EQ(Share({{"0", 120 * kMs, 100 * kMs, 500 * kMs}}), 0) << "ticks are coarse";
+}
+
+}  // namespace
+}  // namespace cotune

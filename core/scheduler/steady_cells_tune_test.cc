@@ -1,0 +1,186 @@
+// A tune on processors that others use, or with times that vary much.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/testing/tune_on_ranks.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kMs = 1'000'000;
+
+// The processors of two ranks while cells are measured: each measurement takes 1,000 ms of them, of
+// which each rank uses 200 and other programs `foreign_ms[measurement]`, or the last one of it.
+auto Processors(std::vector<int64_t> foreign_ms) {
+  return [foreign_ms](int) -> std::function<std::optional<ProcessorTimes>()> {
+    auto readings = std::make_shared<size_t>(0);
+    auto times = std::make_shared<ProcessorTimes>();
+    return [foreign_ms, readings, times]() -> std::optional<ProcessorTimes> {
+      // Readings come in pairs, before and after.
+      const bool is_after = (*readings)++ % 2 == 1;
+      if (!is_after) return *times;
+      const size_t measurement = *readings / 2 - 1;
+      times->own_ns += 200 * kMs;
+      times->capacity_ns += 1000 * kMs;
+      times->busy_ns += (400 + foreign_ms[std::min(measurement, foreign_ms.size() - 1)]) * kMs;
+      return *times;
+    };
+  };
+}
+
+// The names of rank 0's steps.
+class Steps {
+ public:
+  auto Note() {
+    return [this](int rank, std::string_view step, int64_t) -> int64_t {
+      if (rank == 0) names_.emplace(step);
+      return 0;
+    };
+  }
+  bool Has(std::string_view text) const {
+    return std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
+      return name.find(text) != std::string::npos;
+    });
+  }
+
+ private:
+  std::set<std::string> names_;  // written by rank 0's thread only
+};
+
+// The default takes 40 us, another choice 20.
+Tune TuneOf(std::vector<int64_t> foreign_ms, Steps& steps) {
+  Tune tune;
+  tune.choices = [](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("default", 40'000), Scripted("fast", 20'000)};
+    choices[0].is_default = true;
+    return choices;
+  };
+  tune.processor_times = Processors(std::move(foreign_ms));
+  tune.on_step = steps.Note();
+  return tune;
+}
+
+TEST(SteadyCellsTuneTest, ACellOnIdleProcessorsIsMeasuredOnce) {
+  Steps steps;
+  for (const RankView& view : RunTune(TuneOf({140}, steps))) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/fast");
+    EXPECT_FALSE(view.cells.at(0).is_unsteady);
+    EXPECT_EQ(view.outcome->unsteady_cells, 0);
+    EXPECT_THAT(view.observer.warnings, IsEmpty());
+  }
+  EXPECT_TRUE(steps.Has("cell 0 processors"));
+  EXPECT_FALSE(steps.Has("cell 0 again"));
+}
+
+TEST(SteadyCellsTuneTest, ACellOnBusyProcessorsIsMeasuredAgainAndThenRunsTheDefault) {
+  Steps steps;
+  Tune tune = TuneOf({300}, steps);
+  tune.node_sizes = {{1024, 4096}};
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/default");
+    EXPECT_EQ(WinnerAt(*view.outcome, 4096, 2), "scripted/default");
+    ASSERT_THAT(view.cells, SizeIs(2));
+    EXPECT_TRUE(view.cells[0].is_unsteady);
+    EXPECT_TRUE(view.cells[1].is_unsteady);
+    EXPECT_EQ(view.outcome->unsteady_cells, 2);
+    EXPECT_EQ(view.outcome->measured_cells, 2);
+  }
+  EXPECT_TRUE(steps.Has("cell 0 again"));
+  EXPECT_TRUE(steps.Has("cell 1 again"));
+  // Once a tune, by rank 0.
+  ASSERT_THAT(views[0].observer.warnings, SizeIs(1));
+  EXPECT_THAT(views[0].observer.warnings[0],
+              HasSubstr("other programs used 30 % of the processors"));
+  EXPECT_THAT(views[1].observer.warnings, IsEmpty());
+}
+
+TEST(SteadyCellsTuneTest, ASecondMeasurementThatIsSteadyCounts) {
+  Steps steps;
+  for (const RankView& view : RunTune(TuneOf({300, 0}, steps))) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/fast");
+    EXPECT_FALSE(view.cells.at(0).is_unsteady);
+    EXPECT_THAT(view.observer.warnings, IsEmpty());
+  }
+  EXPECT_TRUE(steps.Has("cell 0 again"));
+}
+
+TEST(SteadyCellsTuneTest, TimesThatVaryMuchAreUnsteadyOnIdleProcessorsToo) {
+  Steps steps;
+  Tune tune = TuneOf({0}, steps);
+  tune.choices = [](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("default", 400'000), Scripted("fast", 20'000)};
+    choices[0].is_default = true;
+    choices[1].noise_ns = 60'000;
+    return choices;
+  };
+  tune.settings.sample_ns = 1;  // one call a sample
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
+  EXPECT_TRUE(views[0].cells.at(0).is_unsteady);
+  EXPECT_EQ(WinnerAt(*views[0].outcome, 1024, 2), "scripted/default");
+  ASSERT_THAT(views[0].observer.warnings, SizeIs(1));
+  EXPECT_THAT(views[0].observer.warnings[0],
+              HasSubstr("the 99 % interval of scripted/fast is wider than 50 % of its median"));
+}
+
+TEST(SteadyCellsTuneTest, AChoiceThatFailedIsNotTriedASecondTime) {
+  Steps steps;
+  Tune tune = TuneOf({300}, steps);
+  auto launches = std::make_shared<std::atomic<int>>(0);
+  tune.choices = [launches](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("default", 40'000), Scripted("fails", 20'000)};
+    choices[0].is_default = true;
+    choices[1].launch_fails = [launches] {
+      ++*launches;
+      return true;
+    };
+    return choices;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(VerdictOf(view.cells.at(0), "fails").outcome, Outcome::kLaunchFailed);
+    EXPECT_TRUE(view.cells[0].is_unsteady);
+  }
+  EXPECT_EQ(*launches, 2) << "one of each rank";
+}
+
+TEST(SteadyCellsTuneTest, ASpentBudgetLeavesNoSecondMeasurement) {
+  Steps steps;
+  Tune tune = TuneOf({300}, steps);
+  tune.settings.budget_ns = 1;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_TRUE(view.cells.at(0).is_unsteady);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/default");
+  }
+  EXPECT_FALSE(steps.Has("cell 0 again"));
+}
+
+TEST(SteadyCellsTuneTest, KeepUnsteadyBelievesAllTimes) {
+  Steps steps;
+  Tune tune = TuneOf({300}, steps);
+  tune.settings.keep_unsteady = true;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/fast");
+    EXPECT_FALSE(view.cells.at(0).is_unsteady);
+  }
+  EXPECT_FALSE(steps.Has("processors"));
+}
+
+}  // namespace
+}  // namespace cotune
