@@ -42,7 +42,7 @@ class BusyProcessors {
 class UnsteadyTest : public CotuneProgramTest {
  protected:
   UnsteadyTest() { environment_["COTUNE_KEEP_UNSTEADY"] = "off"; }
-  // Of sizes that are measured for long enough to observe the processors.
+  // Tunes sizes that are measured for long enough to observe the processors.
   ProgramEnd TuneLong(const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {"tune",         "--ranks",    "2",
                                           "--collective", "all_reduce", "--sizes",

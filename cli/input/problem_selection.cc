@@ -157,7 +157,7 @@ Result<BufferClass> SelectBufferClass(const std::string& name, MemoryKind memory
 
 namespace {
 
-// Adds the class for each kind of buffer, in and out of place as the flags say.
+// Adds the class for each kind of buffer, in and out of place as the flags ask.
 Status AddPlacesAndBuffers(const ProblemFlags& flags, const std::vector<BufferClass>& buffers,
                            ProblemClass cls, ProblemSelection& selection) {
   for (const bool in_place : {false, true}) {

@@ -21,7 +21,7 @@ struct TuneSummary {
   int32_t measured_cells = 0;
   int32_t known_cells = 0;
   int32_t skipped_cells = 0;
-  int32_t unsteady_cells = 0;  // of the measured ones
+  int32_t unsteady_cells = 0;  // among the measured ones
   int32_t pre_syncs = 0;
   int64_t pre_sync_ns = 0;
   int64_t elapsed_ns = 0;

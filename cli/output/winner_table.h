@@ -25,7 +25,7 @@ struct WinnerRow {
   int32_t sizes = 0;
   ChoiceId winner;
   bool is_default = false;   // at every size
-  bool is_unsteady = false;  // the times do not say which choice is the fastest: the default runs
+  bool is_unsteady = false;  // the times show no fastest choice: the default runs
   std::string numerics{};    // class of the winner at the last size; "": unknown
   int64_t time_ns = 0;
   int64_t interval_low_ns = 0;

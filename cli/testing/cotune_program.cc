@@ -14,12 +14,14 @@ CotuneProgramTest::CotuneProgramTest() : database_(folder_.path() + "/x.tdb") {
   std::filesystem::copy_file(std::filesystem::canonical("plugins/host/cotune_host.so"),
                              plugins + "/cotune_host.so");
   std::filesystem::permissions(plugins + "/cotune_host.so", std::filesystem::perms(0755));
-  environment_ = {
-      {"PATH", "/usr/bin:/bin"},           {"HOME", folder_.path()},
-      {"XDG_RUNTIME_DIR", folder_.path()}, {"XDG_CACHE_HOME", folder_.path() + "/cache"},
-      {"COTUNE_PLUGIN_PATH", plugins},     {"COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT", "30s"},
-      // Other tests use the processors at the same time.
-      {"COTUNE_KEEP_UNSTEADY", "on"}};
+  environment_ = {{"PATH", "/usr/bin:/bin"},
+                  {"HOME", folder_.path()},
+                  {"XDG_RUNTIME_DIR", folder_.path()},
+                  {"XDG_CACHE_HOME", folder_.path() + "/cache"},
+                  {"COTUNE_PLUGIN_PATH", plugins},
+                  {"COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT", "30s"},
+                  // Other tests use the processors at the same time.
+                  {"COTUNE_KEEP_UNSTEADY", "on"}};
   // A run under sanitizers sets these for every process.
   for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "UCX_MEM_EVENTS"}) {
     if (const char* value = std::getenv(name)) environment_[name] = value;

@@ -15,7 +15,7 @@
 namespace cotune {
 namespace {
 
-// The columns of a line "cpu3 ..." that say how the time was spent; guest time, which follows, is
+// The columns of a line "cpu3 ..." with the use of the time; guest time, which follows, is
 // part of user time.
 enum Column : size_t { kUser, kNice, kSystem, kIdle, kIoWait, kIrq, kSoftIrq, kSteal, kColumns };
 

@@ -17,8 +17,8 @@ struct ProcessorTimes {
   int64_t capacity_ns = 0;  // busy and idle time
 };
 
-// The times of this process and of the processors that it may use. Any thread. Nothing where the
-// system does not tell.
+// The times of this process and of the processors that it may use. Any thread. Nothing if the
+// system does not publish them.
 std::optional<ProcessorTimes> ReadProcessorTimes();
 
 // The same out of the text of /proc/stat for these processors. Pure. Nothing if a processor is

@@ -14,7 +14,8 @@ constexpr char kStat[] =
     "ctxt 12\n";
 
 TEST(ProcessorTimesTest, TheLinesOfTheProcessorsAreAddedUp) {
-  // Of cpu1 and cpu10: user 110, nice 20, system 40, irq 5, softirq 2, steal 20; idle 220, wait 10.
+  // The sums of cpu1 and cpu10: user 110, nice 20, system 40, irq 5, softirq 2, steal 20; idle 220,
+  // wait 10.
   const auto times = ParseProcessorTimes(kStat, {1, 10}, 100);
   ASSERT_TRUE(times.has_value());
   EXPECT_EQ(times->busy_ns, (110 + 20 + 40 + 5 + 2 + 20) * int64_t{10'000'000});

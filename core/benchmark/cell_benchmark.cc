@@ -13,13 +13,22 @@ namespace cotune {
 
 CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::span<const std::unique_ptr<ChoiceCaller>> callers,
-                             std::string label, int64_t budget_ns)
+                             std::string label, int64_t budget_ns, int64_t total_budget_ns)
     : parts_(parts),
       budget_ns_(budget_ns),
+      total_budget_ns_(total_budget_ns),
       choices_(RacingChoicesOf(callers)),
       steps_(parts_, std::move(label)) {}
 
 Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem) {
+  Result<DecidedCell> decided = RunStages(program, problem);
+  const bool is_interrupted = !decided && decided.error().code == ErrorCode::kInterrupted;
+  // A choice that was being launched is not to blame for the end of this tune.
+  if (is_interrupted && parts_.note_attempt != nullptr) parts_.note_attempt(problem, nullptr);
+  return decided;
+}
+
+Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Problem& problem) {
   COTUNE_TRY(PreparedCell prepared, Preparation(parts_, program, problem, steps_).Run(choices_));
   prepared_ = std::move(prepared);
   CellOperands& buffers = *prepared_.buffers;
@@ -33,11 +42,13 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   StartWindow window(parts_.start_mode);
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
-  COTUNE_RETURN_IF_ERROR(race.Run(choices_, RulesOfRace(parts_), budget_ns_));
+  COTUNE_RETURN_IF_ERROR(race.Run(choices_, RulesOfRace(parts_), budget_ns_, total_budget_ns_));
 
   CellResult result;
   result.problem = problem;
   result.buffer_copies = buffers.copies();
+  // Too few rounds are worth as little as times that vary much.
+  result.is_unsteady = race.is_cut_short() && !parts_.settings.keep_unsteady;
   result.start_mode = window.mode();  // by which TieBreak knows how many samples count
   for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
   const bool budget_is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - race_begin_ns >= budget_ns_;

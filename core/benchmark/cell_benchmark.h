@@ -26,25 +26,27 @@ namespace cotune {
 // removed on all ranks.
 class CellBenchmark {
  public:
-  // budget_ns: measuring time of this cell by the time of the job, 0: none. `label` starts the
-  // names of its steps.
+  // budget_ns, total_budget_ns: measuring time of this cell, and of all cells that are left, as in
+  // RaceLoop. `label` starts the names of its steps.
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
-                std::string label, int64_t budget_ns);
+                std::string label, int64_t budget_ns, int64_t total_budget_ns = 0);
 
-  // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers. Failures of
-  // choices are verdicts.
+  // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers; kInterrupted:
+  // a rank was asked to stop. Failures of choices are verdicts.
   Result<DecidedCell> Run(const Program& program, const Problem& problem);
 
   // From the job's begin to the last step.
   int64_t elapsed_ns() const { return steps_.elapsed_ns(); }
 
  private:
+  Result<DecidedCell> RunStages(const Program& program, const Problem& problem);
   // Both for each choice in turn, because the first launch of a choice is noted in the journal.
   Status CheckAndCalibrate(const Problem& problem, CorrectnessCheck& check,
                            Calibration& calibration);
 
   const BenchmarkParts parts_;
   const int64_t budget_ns_;
+  const int64_t total_budget_ns_;
   PreparedCell prepared_;  // outlives the timed calls of the choices
   std::vector<RacingChoice> choices_;
   CellSteps steps_;

@@ -18,17 +18,23 @@ class CellSteps {
   CellSteps(const BenchmarkParts& parts, std::string label)
       : parts_(parts), label_(std::move(label)) {}
 
-  // Collective. start_delay_ns as in ExchangeRecords.
+  // Collective. start_delay_ns as in ExchangeRecords. kInterrupted, on all ranks, if the user has
+  // asked one of them to stop.
   template <typename Message>
   Result<ExchangedRecords<Message>> Exchange(std::string_view step,
                                              const StepRecord<Message>& record,
                                              int64_t start_delay_ns = 0) {
+    // A rank reports a stop in a step, when its own call is over, and never by staying away from
+    // a call that the others wait in.
+    const bool stops = !record.failure && parts_.observer.StopRequested();
     Result<ExchangedRecords<Message>> all =
-        ExchangeRecords(parts_.exchange, NextName(step), record, start_delay_ns, DeadlineNs());
-    if (all) {
-      elapsed_ns_ = all->elapsed_ns;
-      job_begin_ns_ = all->job_begin_ns;
-    }
+        ExchangeRecords(parts_.exchange, NextName(step),
+                        stops ? StepRecord<Message>::FromStatus(TuneInterrupted()) : record,
+                        start_delay_ns, DeadlineNs());
+    if (!all) return all;
+    elapsed_ns_ = all->elapsed_ns;
+    job_begin_ns_ = all->job_begin_ns;
+    if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
     return all;
   }
 

@@ -50,14 +50,17 @@ RaceRules RulesOfRace(const BenchmarkParts& parts) {
   return rules;
 }
 
-Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns) {
+Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns,
+                     int64_t total_budget_ns) {
   Race race = MakeRace(choices, rules);
   const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
     COTUNE_TRY(std::vector<int64_t> times_ns, MeasureRound(choices, order));
     CountSamples(choices, order, times_ns);
-    const bool is_spent = budget_ns > 0 && steps_.elapsed_ns() - begin_ns >= budget_ns;
+    const int64_t elapsed_ns = steps_.elapsed_ns() - begin_ns;
+    const bool is_all_spent = total_budget_ns > 0 && elapsed_ns >= total_budget_ns;
+    const bool is_spent = is_all_spent || (budget_ns > 0 && elapsed_ns >= budget_ns);
     // Only where there are rounds enough to come.
     if (!is_spent && race.rounds() + rules.min_rounds < rules.max_rounds) {
       repetitions_.RemeasureUndersampled(order, times_ns, choices, race);
@@ -67,8 +70,9 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
       if (choices[i].has_failed) race.Disqualify(i);
     }
     race.AddRound(order, times_ns);
-    // A cell that is begun is measured well enough to be believed; cells after it are left out.
-    if (is_spent && race.rounds() >= rules.min_rounds) race.Stop();
+    const bool has_enough = race.rounds() >= rules.min_rounds;
+    if (is_all_spent || (is_spent && has_enough)) race.Stop();
+    is_cut_short_ = is_all_spent && !has_enough;
   }
   WriteTimes(race, choices);
   return {};

@@ -34,8 +34,14 @@ class RaceLoop {
         window_(window) {}
 
   // Races the choices that have not failed and writes samples, times and outcomes into the verdicts
-  // of all. budget_ns: by the time of the job, from now on; 0: none.
-  Status Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns);
+  // of all. The budgets are by the time of the job, from now on; 0: none. Once budget_ns is spent,
+  // the race ends when all choices have min_rounds rounds; once total_budget_ns is spent, which all
+  // cells share, it ends with the round.
+  Status Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns,
+             int64_t total_budget_ns = 0);
+
+  // Returns true if the budget ended the race before its choices had min_rounds rounds.
+  bool is_cut_short() const { return is_cut_short_; }
 
  private:
   // Times of one round in the order given; 0 for a choice that failed. A sample that a rank started
@@ -55,6 +61,7 @@ class RaceLoop {
   ChoiceRemoval& removal_;
   const SampleRepetitions& repetitions_;
   StartWindow& window_;
+  bool is_cut_short_ = false;
 };
 
 }  // namespace cotune

@@ -115,25 +115,29 @@ TEST(RaceLoopTest, AChoiceThatFailsBehindALateSampleIsRemovedOnAll) {
   });
 }
 
-TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamples) {
+TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamplesAndTheWholeBudgetAtOnce) {
   CellScript script;
   script.choices = {ChoiceOfCost("noisy", 10'000), ChoiceOfCost("noisier", 9'500)};
   script.choices[0].noise_ns = 1'000;  // medians differ, intervals overlap
   script.choices[1].noise_ns = 1'800;
-  const auto rounds_with = [&](int64_t budget_ns) {
+  const auto rounds_with = [&](int64_t budget_ns, int64_t total_budget_ns = 0) {
     size_t rounds = 0;
     RunOnPreparedRanks(script, [&](PreparedCellOnRank& cell) {
       SetRepetitions(cell, 10, 10'000);
       const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
       StartWindow window(cell.parts.start_mode);
       RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), budget_ns).has_value());
+      ASSERT_TRUE(
+          loop.Run(cell.choices, RulesOfRace(cell.parts), budget_ns, total_budget_ns).has_value());
+      EXPECT_EQ(loop.is_cut_short(), total_budget_ns == 1);
       if (cell.parts.exchange.rank() == 0) rounds = cell.choices[0].verdict.samples_ns.size();
     });
     return rounds;
   };
   EXPECT_GT(rounds_with(0), 8u);
   EXPECT_EQ(rounds_with(1), 8u) << "a cell that is begun is measured well enough";
+  EXPECT_EQ(rounds_with(1, 1'000'000'000'000), 8u);
+  EXPECT_EQ(rounds_with(1, 1), 1u) << "nothing is left for any cell";
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ struct ProcessorUse {
   static constexpr std::string_view kName = "use of processors";
   std::string usable{};     // as UsableProcessors() gives them
   int64_t own_ns = 0;       // CPU time of this process
-  int64_t busy_ns = 0;      // of everything on these processors
+  int64_t busy_ns = 0;      // CPU time of everything on these processors
   int64_t capacity_ns = 0;  // busy and idle time of these processors; 0: not known
   bool operator==(const ProcessorUse&) const = default;
 };

@@ -49,6 +49,10 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   const int64_t end_ns = now_ns_ + budget_ns;
   ProcessorTimes before = ObservationBegin();
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
+  if (decided.cell.is_unsteady) {
+    ++state_.outcome.unsteady_cells;  // the budget has cut it
+    return decided;
+  }
   const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
   if (!is_judged || !decided.winner) return decided;
   const std::string label = fmt::format("cell {}", cells_done_);
@@ -60,8 +64,10 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
     COTUNE_TRY(decided, MeasureAgain(cell, problem, std::move(decided),
                                      budget_ns == 0 ? 0 : end_ns - now_ns_));
     if (!decided.winner) return decided;
-    COTUNE_TRY(reason, WhyUnsteady(decided, before, label + " processors again"));
-    if (reason.empty()) return decided;
+    if (!decided.cell.is_unsteady) {
+      COTUNE_TRY(reason, WhyUnsteady(decided, before, label + " processors again"));
+      if (reason.empty()) return decided;
+    }
   }
   decided.cell.is_unsteady = true;
   WarnOfUnsteadyCell(problem, reason);
@@ -235,7 +241,9 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
             if (is_writer) parts.known->NoteAttempt(each, choice);
           },
   };
-  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), budget_ns);
+  const int64_t total_budget_ns =
+      state_.settings.budget_ns > 0 ? std::max<int64_t>(1, BudgetLeftNs()) : 0;
+  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), budget_ns, total_budget_ns);
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();

@@ -63,8 +63,8 @@ class CellTiming final : public CellTimer {
   Result<std::string> WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& before,
                                   std::string_view label);
   ProcessorTimes TimesNow() const;
-  // The times from which the next measurement is judged: those of now, or earlier ones if too
-  // little has been observed since then to tell.
+  // The times from which the next measurement is judged: the present ones, or earlier ones if
+  // the processors have been observed too briefly since then.
   ProcessorTimes ObservationBegin();
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
   // the cell anew. Does nothing if the first heat has no winner, no combination is left, or the

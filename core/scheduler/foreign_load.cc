@@ -14,8 +14,8 @@ namespace {
 // Ranks that may use the same processors.
 struct SharedSet {
   int64_t own_ns = 0;
-  // Those of the rank that saw the most idle time: all see the same processors, at moments that
-  // differ a little.
+  // The times of the rank that saw the most idle time: all see the same processors, at moments
+  // that differ a little.
   int64_t busy_ns = 0;
   int64_t capacity_ns = 0;
 };

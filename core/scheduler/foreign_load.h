@@ -1,4 +1,4 @@
-// How much other programs used the processors of the ranks while a cell was measured.
+// The load that other programs put on the processors of the ranks while a cell is measured.
 #ifndef COTUNE_CORE_SCHEDULER_FOREIGN_LOAD_H_
 #define COTUNE_CORE_SCHEDULER_FOREIGN_LOAD_H_
 

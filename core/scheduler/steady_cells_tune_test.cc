@@ -170,6 +170,34 @@ TEST(SteadyCellsTuneTest, ASpentBudgetLeavesNoSecondMeasurement) {
   EXPECT_FALSE(steps.Has("cell 0 again"));
 }
 
+TEST(SteadyCellsTuneTest, ACellThatTheBudgetCutsRunsTheDefault) {
+  Steps steps;
+  Tune tune = TuneOf({0}, steps);
+  tune.processor_times = nullptr;
+  tune.settings.budget_ns = 1;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(VerdictOf(view.cells.at(0), "fast").samples_ns.size(), 1u);
+    EXPECT_TRUE(view.cells[0].is_unsteady);
+    EXPECT_EQ(view.outcome->unsteady_cells, 1);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/default");
+  }
+}
+
+TEST(SteadyCellsTuneTest, AnInterruptEndsACellBetweenTwoSamplesOnAllRanks) {
+  Steps steps;
+  Tune tune = TuneOf({0}, steps);
+  // Rank 1 is asked to stop when it has been asked a few times, in the middle of the cell.
+  auto questions = std::make_shared<std::atomic<int>>(0);
+  tune.stops = [questions](int rank) { return rank == 1 && ++*questions > 12; };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kInterrupted);
+  }
+  EXPECT_TRUE(steps.Has("cell 0 ")) << "the cell had begun";
+  EXPECT_FALSE(steps.Has("cell 0 processors"));
+}
+
 TEST(SteadyCellsTuneTest, KeepUnsteadyBelievesAllTimes) {
   Steps steps;
   Tune tune = TuneOf({300}, steps);

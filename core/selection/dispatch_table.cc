@@ -273,7 +273,9 @@ uint64_t DispatchTable::FirstBytes(const DispatchRow& row) const {
   return has_smaller ? row.smallest_bytes : 0;
 }
 
-const DispatchTable::Slot* DispatchTable::FindSlot(const DispatchKey& key) const noexcept {
+// Inline, because Lookup is called for every collective.
+[[gnu::always_inline]] inline const DispatchTable::Slot* DispatchTable::FindSlot(
+    const DispatchKey& key) const noexcept {
   if (slots_.empty()) return nullptr;
   const uint64_t packed_key = PackedKey(key);
   const size_t mask = slots_.size() - 1;
@@ -288,7 +290,7 @@ const DispatchTable::Slot* DispatchTable::FindSlot(const DispatchKey& key) const
 
 const DispatchRow* DispatchTable::DecidingRow(const DispatchKey& key) const {
   const Slot* slot = FindSlot(key);
-  return slot == nullptr ? nullptr : &rows_[slot->row];
+  return slot == nullptr ? nullptr : &rows_[slot->first_bucket / kBucketsPerRow];
 }
 
 const DispatchRow* DispatchTable::RelativeOf(const DispatchKey& key) const {
@@ -395,7 +397,7 @@ void DispatchTable::PutSlot(const DispatchKey& key, uint32_t row) {
   const uint64_t packed_key = PackedKey(key);
   size_t at = Mix(packed_key, key.program_digest) & (slots_.size() - 1);
   while (slots_[at].used) at = (at + 1) & (slots_.size() - 1);
-  slots_[at] = {packed_key, key.program_digest, row, true};
+  slots_[at] = {packed_key, key.program_digest, row * kBucketsPerRow, true};
 }
 
 void DispatchTable::CompileRow(const DispatchRow& row) {
@@ -421,7 +423,7 @@ void DispatchTable::CompileRow(const DispatchRow& row) {
 int32_t DispatchTable::Lookup(const DispatchKey& key, uint64_t bytes) const noexcept {
   const Slot* slot = FindSlot(key);
   if (slot == nullptr) return kNoChoice;
-  const uint32_t* bucket = &buckets_[size_t{slot->row} * kBucketsPerRow + std::bit_width(bytes)];
+  const uint32_t* bucket = &buckets_[slot->first_bucket + std::bit_width(bytes)];
   uint32_t low = bucket[0];
   uint32_t high = bucket[1];
   // The range lies in low..high: `high` holds the smallest size of the next width or is the last,

@@ -118,7 +118,7 @@ class DispatchTable {
   struct Slot {
     uint64_t packed_key = 0;
     uint64_t program_digest = 0;
-    uint32_t row = 0;
+    uint32_t first_bucket = 0;  // kBucketsPerRow * the row
     bool used = false;
   };
   // nullptr: no row decides for the key.

@@ -101,7 +101,7 @@ bool IntervalsOverlap(const Verdict& a, const Verdict& b) {
   return a.interval_low_ns <= b.interval_high_ns && b.interval_low_ns <= a.interval_high_ns;
 }
 
-// An interval of 99 % needs eight samples; fewer say nothing about steadiness.
+// An interval of 99 % needs eight samples; fewer prove nothing about steadiness.
 bool IsIntervalWide(const Verdict& verdict) {
   if (MedianIntervalRank(verdict.samples_ns.size()) == 0) return false;
   const auto width_ns = static_cast<double>(verdict.interval_high_ns - verdict.interval_low_ns);
@@ -186,7 +186,7 @@ uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(root);
 }
 
-// Returns whether the 99 % intervals of the common rounds say that `a` is faster: those of the two
+// Returns whether the 99 % intervals of the common rounds show that `a` is faster: those of the two
 // medians lie apart, or that of the ratio of both times of a round lies below 1, because noise that
 // slows a whole round widens the intervals of the medians only.
 bool IsFasterInCommonRounds(const Verdict& a, const Verdict& b) {
@@ -326,8 +326,15 @@ std::vector<ChoiceId> NextBest(const CellResult& cell, const Winner& winner) {
 
 std::string WhyUnsteadyWins(const Verdict& chosen) {
   const std::string role = chosen.is_default ? "the default" : "the fastest, without a default";
+  if (MedianIntervalRank(chosen.samples_ns.size()) == 0) {
+    return fmt::format(
+        "{}, {:.1f} us: the budget ended the measurement after {}, which do not show which choice "
+        "is the fastest; the next tune measures this size again",
+        role, Microseconds(chosen.median_ns),
+        Counted(static_cast<int64_t>(chosen.samples_ns.size()), "round"));
+  }
   return fmt::format(
-      "{}, {:.1f} us: the times were unsteady in two measurements ({}), so that they do not say "
+      "{}, {:.1f} us: the times were unsteady in two measurements ({}), so that they do not show "
       "which choice is the fastest; the next tune measures this size again",
       role, Microseconds(chosen.median_ns),
       IsIntervalWide(chosen) ? IntervalText(chosen) : "other programs used the processors");

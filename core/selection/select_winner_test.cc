@@ -183,7 +183,7 @@ TEST(SelectWinnerTest, AnEliminatedDefaultIsReplacedOnlyIfTheIntervalsOfTheSameR
     ring.samples_ns = std::move(samples_ns);
     return SelectWinner(Cell({ring, dropped}), {}).value().id;
   };
-  // The medians differ by 20 %, one round says the opposite, and the intervals overlap.
+  // The medians differ by 20 %, one round has the opposite order, and the intervals overlap.
   EXPECT_EQ(winner_with({80'000, 80'000, 80'000, 120'000, 80'000, 80'000, 80'000, 80'000}),
             Id("host/tree"));
   EXPECT_EQ(winner_with({80'000, 80'000, 80'000, 89'000, 80'000, 80'000, 80'000, 80'000}),

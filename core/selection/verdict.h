@@ -70,7 +70,7 @@ struct CellResult {
   // The reasons that throttled a GPU when the measuring began or ended: "hw_thermal,sw_power_cap";
   // "": none is known.
   std::string throttle_reasons{};
-  // The times of the choices varied too much to say which one is the fastest, also when they were
+  // The times of the choices varied too much to show which one is the fastest, also when they were
   // measured a second time: the default runs, and the next tune measures the cell again.
   bool is_unsteady = false;
 

@@ -489,13 +489,14 @@ typedef struct cotune_tune_options {
   size_t node_count;
   size_t node_stride;
   cotune_numerics numerics; /* equal on all ranks; calls of the group follow it from then on */
-  /* Called on the calling thread before each cell is measured: its number among the cells of the
+  /* Called on the calling thread before each cell is measured, and in a cell that takes long about
+   * four times a second: its number among the cells of the
    * tune, from 1, how many these are, and what it is ("all_reduce sum f32, 1024 bytes", "program
    * tp_linear, 64 rows"). 0: go on. Any other answer, of one rank or more, ends the tune on all of
-   * them before this cell, with COTUNE_ERROR_INTERRUPTED: the table stays, and what was measured is
-   * kept for the next tune that names the same database. If another tune was writing to the
-   * database when this one began, nothing is kept; the error names it. Throws nothing and calls
-   * nothing of cotune. NULL: no calls. */
+   * them, before the next sample of this cell, with COTUNE_ERROR_INTERRUPTED: the table stays, and
+   * what was measured is kept for the next tune that names the same database. If another tune was
+   * writing to the database when this one began, nothing is kept; the error names it. Throws
+   * nothing and calls nothing of cotune. NULL: no calls. */
   int32_t (*progress)(void* context, int32_t cell, int32_t cells, const char* what);
   void* progress_context;
 } cotune_tune_options;
@@ -557,8 +558,8 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  *   program are those of its first collective.
  * - rows, program: R and canonical text of a program, else null.
  * - choice: the choice that runs.
- * - source: "table", "default", or, if the choice of the table cannot run the call for the reason in
- *   `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
+ * - source: "table", "default", or, if the choice of the table cannot run the call for the reason
+ * in `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
  *   "default_after_refusal".
  * - relative: null, or the calls by whose row this one runs, because such calls were not measured:
  *   "all_reduce sum f32 out of place". measured and the sizes are theirs.

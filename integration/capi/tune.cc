@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <ctime>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "core/base/counted.h"
@@ -129,12 +132,18 @@ class ProgressOfCaller final : public StageObserver {
 
   void OnCellStart(int32_t index, int32_t total, const Problem& problem) override {
     if (options_.progress == nullptr) return;
-    const std::string what = TextOf(problem);
-    if (options_.progress(options_.progress_context, index + 1, total, what.c_str()) != 0) {
-      is_stopped_ = true;
-    }
+    cell_ = index + 1;
+    cells_ = total;
+    what_ = TextOf(problem);
+    Ask();
   }
-  bool StopRequested() override { return is_stopped_; }
+  bool StopRequested() override {
+    // Other threads, which compile, must not call the caller.
+    const bool asks = std::this_thread::get_id() == thread_ && cell_ > 0 && !is_stopped_ &&
+                      std::chrono::steady_clock::now() - asked_at_ >= kAskEvery;
+    if (asks) Ask();
+    return is_stopped_;
+  }
 
  private:
   std::string TextOf(const Problem& problem) const {
@@ -157,7 +166,22 @@ class ProgressOfCaller final : public StageObserver {
 
   const cotune_tune_options& options_;
   const std::vector<TuneNode>& nodes_;
+  // A cell may take many seconds, and the caller may want to stop in it.
+  static constexpr std::chrono::milliseconds kAskEvery{250};
+  void Ask() {
+    if (options_.progress(options_.progress_context, cell_, cells_, what_.c_str()) != 0) {
+      is_stopped_ = true;
+    }
+    asked_at_ = std::chrono::steady_clock::now();
+  }
+
   std::atomic<bool> is_stopped_{false};  // any thread asks
+  // The rest is used by the thread of the tune alone.
+  const std::thread::id thread_ = std::this_thread::get_id();
+  int32_t cell_ = 0;  // from 1; 0: none has begun
+  int32_t cells_ = 0;
+  std::string what_;
+  std::chrono::steady_clock::time_point asked_at_{};
 };
 
 Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {

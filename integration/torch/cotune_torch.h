@@ -18,8 +18,9 @@
  * graph.
  *
  * In a process whose ranks may compile other graphs than each other (cotune_torch_set_meets), a
- * program runs by cotune once its collectives are agreed (cotune_program_agree); before that it is
- * given to the operator cotune::program_undecided, which Python defines: there the ranks meet.
+ * program is given to the operator cotune::program_undecided, which Python defines, until it is
+ * settled for the size of the call (cotune_torch_group_settle): there the ranks meet, and Python
+ * runs the program by agreed collectives (cotune_program_agree) with the manifest "agreed".
  * Otherwise the manifest is tuned before the operator runs for the first time with it on that
  * group, on all ranks together, and a group whose ranks find out in a tune that they differ in what
  * they compiled becomes plain on all of them. The programs of a plain group run step by step by
@@ -41,6 +42,7 @@ typedef struct cotune_torch_group_options {
   cotune_numerics numerics; /* as in cotune_tune_options */
   uint32_t reserved;
   const char* database_path; /* as in cotune_tune_options; copied */
+  int64_t later_budget_ns;   /* the budget of each tune after the first one of the group */
 } cotune_torch_group_options;
 
 /* From now on `name` stands for this group where operands lie on `device` (-1: the host, else the
@@ -59,7 +61,7 @@ COTUNE_API void cotune_torch_group_unregister(const char* name);
 COTUNE_API int32_t cotune_torch_group_is_plain(const char* name, int32_t device);
 
 /* From now on programs run by agreed collectives only, and a name that stands for nothing is given
- * to cotune::program_undecided, too. 0: as in a process without Python. */
+ * to cotune::program_undecided, too. 0: the manifest of a graph is tuned at its first run. */
 COTUNE_API void cotune_torch_set_meets(int32_t meets);
 
 /* Tunes the programs of the manifest ("" for none) together, unless the group is untuned, agrees on
@@ -74,6 +76,13 @@ COTUNE_API cotune_result cotune_torch_group_decide(const char* name, int32_t dev
 /* 1: all collectives of the program are agreed at so many rows; 0: not, or no group is there. */
 COTUNE_API int32_t cotune_torch_group_is_agreed(const char* name, int32_t device,
                                                 const char* program, uint64_t rows);
+
+/* From now on the program runs by its agreed collectives without cotune::program_undecided, if its
+ * inputs together have so many elements. is_until_captured 1: a call that is captured into a CUDA
+ * graph is given to it nevertheless. A name that stands for no group there is no error. Any rank by
+ * itself; the group may forget it. */
+COTUNE_API void cotune_torch_group_settle(const char* name, int32_t device, const char* program,
+                                          uint64_t elements, int32_t is_until_captured);
 
 /* Called when an operator runs for a name that stands for nothing on its device, on the operator's
  * thread, one call at a time for a name and device: it registers the name and gives COTUNE_SUCCESS,

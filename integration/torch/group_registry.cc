@@ -125,6 +125,7 @@ TuneWishes WishesOf(const cotune_torch_group_options* options) {
   if (options == nullptr) return wishes;
   wishes.is_untuned = options->is_untuned != 0;
   wishes.budget_ns = options->budget_ns;
+  wishes.later_budget_ns = options->later_budget_ns;
   wishes.numerics = options->numerics;
   wishes.has_database = options->database_path != nullptr;
   if (wishes.has_database) wishes.database_path = options->database_path;
@@ -189,6 +190,17 @@ int32_t cotune_torch_group_is_agreed(const char* name, int32_t device, const cha
     return found != nullptr && found->IsAgreed(program, rows) ? 1 : 0;
   } catch (const std::exception&) {
     return 0;
+  }
+}
+
+void cotune_torch_group_settle(const char* name, int32_t device, const char* program,
+                               uint64_t elements, int32_t is_until_captured) {
+  if (name == nullptr || program == nullptr) return;
+  const auto found = TheRegistry().Find(name, device);
+  try {
+    if (found != nullptr) found->Settle(program, elements, is_until_captured != 0);
+  } catch (const std::exception&) {
+    return;  // The program cannot be read, and its next call raises why.
   }
 }
 

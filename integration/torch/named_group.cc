@@ -14,6 +14,8 @@ namespace {
 
 // Programs and manifests that are kept; a process that compiles more of them parses some again.
 constexpr size_t kKeptMax = 4096;
+// The manifest of a call that Python makes for a program that is not settled.
+constexpr std::string_view kAgreedWord = "agreed";
 // A tune that missed the window of its pre-sync is repeated: all ranks know of the miss.
 constexpr int kTuneTries = 3;
 
@@ -58,6 +60,14 @@ size_t InputsOf(const ProgramRun& run, const cotune_program* program) {
   return inputs == cotune_program_input_count(program) + 1 ? inputs - 1 : inputs;
 }
 
+uint64_t ElementsOf(const cotune_tensor& tensor) {
+  uint64_t elements = 1;
+  for (uint32_t i = 0; i < tensor.size_count; ++i) {
+    elements *= static_cast<uint64_t>(tensor.sizes[i]);
+  }
+  return elements;
+}
+
 }  // namespace
 
 size_t NamedGroup::TextHash::operator()(std::string_view text) const {
@@ -81,12 +91,32 @@ NamedGroup::Program NamedGroup::Parse(std::string_view text) {
   return Program(program);
 }
 
-const cotune_program* NamedGroup::Parsed(std::string_view text) {
+NamedGroup::KnownProgram& NamedGroup::Known(std::string_view text) {
   const auto known = programs_.find(text);
-  if (known != programs_.end()) return known->second.get();
+  if (known != programs_.end()) return known->second;
   Program program = Parse(text);
   if (programs_.size() >= kKeptMax) programs_.clear();
-  return programs_.emplace(text, std::move(program)).first->second.get();
+  return programs_.emplace(text, KnownProgram{std::move(program), {}}).first->second;
+}
+
+bool NamedGroup::IsSettled(const ProgramRun& run) {
+  const KnownProgram& known = Known(run.program);
+  uint64_t elements = 0;
+  for (const cotune_tensor& each : run.inputs.first(InputsOf(run, known.program.get()))) {
+    elements += ElementsOf(each);
+  }
+  const auto found = known.settled.find(elements);
+  if (found == known.settled.end()) return false;
+  const bool is_until_captured = found->second;
+  return !(is_until_captured && device_ >= 0 && IsCapturing(stream_));
+}
+
+void NamedGroup::Settle(std::string_view program, uint64_t elements, bool is_until_captured) {
+  const std::lock_guard lock(mutex_);
+  if (is_closed_ || is_plain_) return;
+  KnownProgram& known = Known(program);
+  if (known.settled.size() >= kKeptMax) known.settled.clear();
+  known.settled[elements] = is_until_captured;
 }
 
 void NamedGroup::Raise(std::string_view what) {
@@ -121,7 +151,8 @@ cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
   options.struct_size = sizeof(options);
   options.nodes = nodes.data();
   options.node_count = nodes.size();
-  options.budget_ns = wishes_.budget_ns;
+  options.budget_ns = has_tuned_ ? wishes_.later_budget_ns : wishes_.budget_ns;
+  has_tuned_ = true;
   options.numerics = wishes_.numerics;
   options.database_path = wishes_.has_database ? wishes_.database_path.c_str() : nullptr;
   CellTold told{event, listen};
@@ -184,7 +215,10 @@ RunOutcome NamedGroup::RunAgreed(const ProgramRun& run) {
   const std::lock_guard lock(mutex_);
   CheckOpen();
   FollowStream();
-  if (!run.manifest.empty() && run.manifest != latest_manifest_) latest_manifest_ = run.manifest;
+  if (run.manifest != kAgreedWord) {
+    if (!run.manifest.empty() && run.manifest != latest_manifest_) latest_manifest_ = run.manifest;
+    if (!IsSettled(run)) return RunOutcome::kUndecided;
+  }
   const cotune_program* program = Parsed(run.program);
   int32_t has_run = 0;
   const cotune_result result =

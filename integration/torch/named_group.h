@@ -25,7 +25,8 @@ using Listen = std::function<int32_t(const cotune_torch_tune&)>;
 
 struct TuneWishes {
   bool is_untuned = false;
-  int64_t budget_ns = 0;
+  int64_t budget_ns = 0;        // limits the first tune of the group
+  int64_t later_budget_ns = 0;  // limits each tune after it
   cotune_numerics numerics = COTUNE_NUMERICS_DEFAULT;
   std::string database_path;
   bool has_database = false;
@@ -43,7 +44,7 @@ struct ProgramRun {
 enum class RunOutcome {
   kDone,
   kPlain,      // the group is plain, and nothing has run
-  kUndecided,  // a collective is not agreed, and nothing has run
+  kUndecided,  // the program is not settled at this size, and nothing has run
 };
 
 // Any thread: calls of one group run one after the other. All functions but is_plain throw
@@ -60,8 +61,11 @@ class NamedGroup {
   // Tunes the manifest if that has not been done, and runs the program.
   RunOutcome Run(const ProgramRun& run, const Listen& listen);
 
-  // Runs the program if its collectives are agreed, and remembers its manifest.
+  // Runs the program if it is settled at this size, and remembers its manifest. With the manifest
+  // "agreed" it runs the program if its collectives are agreed, settled or not.
   RunOutcome RunAgreed(const ProgramRun& run);
+  // See cotune_torch_group_settle.
+  void Settle(std::string_view program, uint64_t elements, bool is_until_captured);
   // The last manifest, of any program.
   std::string latest_manifest();
 
@@ -86,8 +90,17 @@ class NamedGroup {
     size_t operator()(std::string_view text) const;
   };
 
+  struct KnownProgram {
+    Program program;
+    // The numbers of elements of all inputs together at which calls are settled, and whether that
+    // ends in a capture.
+    std::unordered_map<uint64_t, bool> settled;
+  };
+
   static Program Parse(std::string_view text);
-  const cotune_program* Parsed(std::string_view text);
+  KnownProgram& Known(std::string_view text);
+  const cotune_program* Parsed(std::string_view text) { return Known(text).program.get(); }
+  bool IsSettled(const ProgramRun& run);
   void CheckOpen() const;
   void FollowStream();
   void Tune(std::string_view manifest, const Listen& listen);
@@ -104,7 +117,8 @@ class NamedGroup {
   bool is_closed_ = false;
   std::atomic<bool> is_plain_;
   void* stream_ = nullptr;
-  std::unordered_map<std::string, Program, TextHash, std::equal_to<>> programs_;
+  std::unordered_map<std::string, KnownProgram, TextHash, std::equal_to<>> programs_;
+  bool has_tuned_ = false;
   std::unordered_set<std::string, TextHash, std::equal_to<>> tuned_manifests_;
   std::string latest_manifest_;
 };

@@ -40,7 +40,8 @@ void CountEnds(const TuneSchedule& schedule, const TuneRun& run, std::map<std::s
       ++ends["committed"];
       for (const auto& [key, by_size] : (*outcome)->winners.rows()) {
         ends["program"] += key.program_digest != 0 ? 1 : 0;
-        for (const auto& [bytes, winner] : by_size) ends["combined"] += winner.id.has_steps() ? 1 : 0;
+        for (const auto& [bytes, winner] : by_size)
+          ends["combined"] += winner.id.has_steps() ? 1 : 0;
       }
     } else {
       ++ends[(*outcome)->late_ranks.empty() ? "declined" : "late"];

@@ -4,7 +4,7 @@ usage: graph_ranks.py CASE
 
 Prints one JSON object on every rank: {"rank", "error": what differs from the eager values, or "", "raised": the texts of
 the errors of a case that has some, "beats": how often Python ran while an operator waited, "plain": whether the group is
-plain, "explains": the text of cotune.torch.explain()}.
+plain, "explains": the text of cotune.torch.explain(), "data": that of explain_data(), of a case that has it}.
 OWN_CACHE is the folder of Inductor's cache for each rank, with its number behind it; ROWS are the rows of the first call.
 """
 
@@ -125,7 +125,23 @@ def own_tensors() -> None:
                 compare(f"{function.__name__}, result {place} after a write to {written}", have, want)
 
 
-CASES = {each.__name__: each for each in (other_rows, waits, arguments, own_tensors)}
+class Block(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(funcol.all_reduce(x, "sum", dist.group.WORLD) + 1)
+
+
+def gathered(x: torch.Tensor) -> torch.Tensor:
+    return funcol.all_gather_tensor(x, 0, dist.group.WORLD) * 2
+
+
+def explains() -> None:
+    """Two graphs, and the data of explain_data()."""
+    compare("block", torch.compile(Block())(given(8)), Block()(given(8)))
+    compare("gathered", torch.compile(gathered)(given(4)), gathered(given(4)))
+    found["data"] = cotune.torch.explain_data()
+
+
+CASES = {each.__name__: each for each in (other_rows, waits, arguments, own_tensors, explains)}
 
 
 def main() -> None:

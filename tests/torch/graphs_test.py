@@ -1,7 +1,10 @@
 """Graphs out of the caches of some ranks and beside other threads, and operators that are called by hand."""
 
+import datetime
 import json
+import re
 import shutil
+import sys
 import unittest
 
 from testing.torchrun import Tree
@@ -49,6 +52,45 @@ class GraphsTest(unittest.TestCase):
             with self.subTest(plain=plain):
                 records, ended = self.run_case("own_tensors", Tree(without=without))
                 self.assertEqual([each["plain"] for each in records], [plain] * RANKS, ended.text)
+
+    def test_a_later_start_explains_what_runs(self):
+        """Compiled here and measured here; out of the caches; compiled anew, with the results of the database."""
+        tree = Tree()
+        caches = str(tree.folder / "inductor")
+        began = datetime.date.today()
+        names = ("Block.forward" if sys.version_info >= (3, 11) else "forward", "gathered")
+        winners = None
+        for start, is_from_cache, since in (
+            ("first", False, "measured by this process"), ("out of the cache", True, "from the database, "),
+            ("anew", False, "from the database, "),
+        ):  # fmt: skip
+            if start == "anew":
+                for rank in range(RANKS):
+                    shutil.rmtree(caches + str(rank))
+            with self.subTest(start=start):
+                records, ended = self.run_case("explains", tree, OWN_CACHE=caches, COTUNE_KEEP_UNSTEADY="on")
+                self.assertEqual(ended.err.count("TUNE "), 2 if start == "first" else 0, ended.text)
+                text = records[0]["explains"]
+                self.assertEqual("out of a cache:" in text, is_from_cache, text)
+                programs = [each for graph in records[0]["data"] for each in graph["programs"]]
+                self.assertEqual([each["name"] for each in programs], ["all_reduce_add_relu", "all_gather_mul"], text)
+                for program, name in zip(programs, names, strict=True):
+                    origin, (size,) = program["origin"], program["sizes"]
+                    self.assertEqual((origin["function"], origin["file"].rpartition("/")[2]), (name, "graph_ranks.py"), text)
+                    self.assertEqual((size["rows"], size["source"]), (8, "table"), text)
+                    self.assertGreater(size["time_us"], 0, text)
+                    self.assertAlmostEqual(size["gain"], size["default_time_us"] / size["time_us"])
+                    gain = "default" if size["is_default"] else f"{size['gain']:.2f}x"
+                    self.assertRegex(text, rf"\n  program {program['name']} of {name} \(.*graph_ranks\.py:{origin['line']}\): group 0")
+                    measured = datetime.date.fromtimestamp(size["measured_unix_s"])
+                    self.assertTrue(began <= measured <= datetime.date.today(), measured)
+                    day = measured.isoformat() if since.endswith(" ") else ""
+                    row = rf"\n +8  {re.escape(size['choice'])} +{size['time_us']:.1f} us +{gain}  {since}{day}"
+                    self.assertRegex(text, row)
+                found = [(each["sizes"][0]["choice"], each["sizes"][0]["time_us"]) for each in programs]
+                winners = winners or found
+                self.assertEqual(found, winners, ended.text)
+                self.assertIn("; 2 programs are tuned", text.splitlines()[-1])
 
     def check_arguments(self, tree: Tree, plain: bool) -> list[str]:
         records, ended = self.run_case("arguments", tree)

@@ -365,10 +365,10 @@ class Group:
             added. "": the one that the group began with; where that cannot be used, a warning says
             so.
           numerics: "any", or "same": only choices that give the same bits.
-          progress: called on this thread before each cell is measured, with its number from 1, how
-            many there are, and what it is.
+          progress: called on this thread before each cell is measured, and about four times a second
+            in a long one, with its number from 1, how many there are, and what it is.
 
-        Ctrl-C on the main thread ends the tune on all ranks before the next cell, and is raised
+        Ctrl-C on the main thread ends the tune on all ranks before the next sample, and is raised
         then; ranks that have had none raise CallInterruptedError. The table stays, and a database
         that no other tune is writing keeps what was measured. With a handler of SIGINT of its own
         a program goes on. Raises DisagreementError when the ranks gave different nodes,

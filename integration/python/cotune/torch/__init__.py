@@ -28,9 +28,8 @@ except ImportError as failure:
         name="torch",
     ) from failure
 
-from cotune.torch import activation, compat, decisions, groups, option_values, report, start
+from cotune.torch import activation, compat, explanation, groups, option_values, report, start
 from cotune.torch.activation import disable, is_enabled
-from cotune.torch.decisions import explain_data
 from cotune.torch.groups import GroupEntry, TuneSettings, group_of
 from cotune.torch.log import log
 from cotune.torch.settings import Settings
@@ -81,8 +80,18 @@ def options(**chosen: Any) -> dict[str, Any]:
 
 
 def explain() -> str:
-    """What became of each collective of each graph, and what each process group runs by; text."""
-    return "\n".join([decisions.explain().rstrip("\n"), *groups.explain()]) + "\n"
+    """What became of each collective of each graph, what runs at each tuned size, and what each process group runs by; text.
+
+    For each program it names the function and the line in which its first collective is, and for each size the choice that
+    runs, its time, its gain against the default choice, and whether this process has measured it or the database has it, from
+    which day. Only rank 0 of a group knows the day. Call it while no program runs in another thread.
+    """
+    return explanation.explain()
+
+
+def explain_data() -> list[dict[str, Any]]:
+    """The same as plain data: one dict a graph (see GraphDecision); `sizes` of each program are as SizeExplanation has them."""
+    return explanation.explain_data()
 
 
 __all__ = [

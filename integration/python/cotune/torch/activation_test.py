@@ -167,7 +167,7 @@ class ActivationTest(unittest.TestCase):
             "epilogues": None, "prologues": "no", "overlap": 0, "all_to_all": "x", "export": 2,
             "tunes": None, "tables": 2, "database": 5, "numerics": "bits",
         }  # fmt: skip
-        cases = [*wrong.items(), *(("budget_s", value) for value in ("abc", 0, -1, True, float("nan"), float("inf")))]
+        cases = [*wrong.items(), *(("budget_s", value) for value in ("abc", -1, True, float("nan"), float("inf")))]
         for name, value in cases:
             for takes in (cotune.torch.enable, cotune.torch.options):
                 with self.subTest(name=name, value=value, takes=takes.__name__):
@@ -201,6 +201,19 @@ class ActivationTest(unittest.TestCase):
             )
             self.assertEqual(groups._settings.as_struct().database_path, b"x.tdb")
             cotune.torch.options(budget_s=None, database=None)
+
+    def test_budgets(self) -> None:
+        for chosen, wanted in (
+            ({}, (10_000_000_000, 3_000_000_000)),
+            ({"budget_s": "auto"}, (10_000_000_000, 3_000_000_000)),
+            ({"budget_s": 0.5}, (500_000_000, 500_000_000)),
+            ({"budget_s": 1e-12}, (1, 1)),
+            ({"budget_s": 0}, (0, 0)),
+            ({"budget_s": None}, (0, 0)),
+        ):
+            with self.subTest(**chosen):
+                made = groups.TuneSettings.of(**chosen).as_struct()
+                self.assertEqual((made.budget_ns, made.later_budget_ns), wanted)
 
     def test_explain(self) -> None:
         self.assertIn("no graph", decisions.explain())

@@ -6,6 +6,10 @@ key is not decided is a place where all ranks are, or will come to, because PyTo
 them there as well: there they meet, once for each key. They exchange the programs that they have, tune those that all
 of them have, and agree on the collectives of these and on the key. A call whose key is decided waits for nobody.
 
+A program with dynamic rows decides all numbers of elements of its collectives at its first meeting, where it is tuned at
+a few sizes. The ranks meet again when another size has been called a few times (owners.py). A program whose keys are all
+settled at some size, so that no later meeting changes how they run, does not come here any more.
+
 A key is "fixed" if a capture of some rank has recorded PyTorch's collective for it before it was decided: such a
 collective runs by PyTorch on all ranks, as long as the process group lives.
 """
@@ -14,7 +18,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import functools
 import hashlib
 import os
 import threading
@@ -28,27 +31,23 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.errors import AbortedError, CotuneError, DeadlineError, RankLostError
 from cotune.torch import compat, groups, library, plain
-from cotune.torch.collective_key import Key, key_of
+from cotune.torch.collective_key import Key
 from cotune.torch.manifest import Entry, by_size, manifest_text, parse_manifest
 from cotune.torch.meeting import Place
-from cotune.torch.program_text import ALL, ONE, SHARE, Node, parse
+from cotune.torch.owners import Owner, Owners, keys_at
+from cotune.torch.program_text import Node
+
+# The manifest of a call whose collectives are agreed (integration/torch/cotune_torch.h).
+_AGREED = "agreed"
 
 
 def _digest(entry: Entry) -> str:
     return hashlib.sha256(str(entry).encode()).hexdigest()[:24]
 
 
-@functools.lru_cache(maxsize=1024)
 def _keys_of(text: str, rows: int, ranks: int) -> frozenset[Key]:
     """The keys of the collectives of a program that is run with so many rows."""
-    program = parse(text)
-    counts = {ONE: 1, ALL: rows, SHARE: rows // ranks}
-    found = set()
-    for node in program.nodes:
-        if node.is_collective:
-            type_ = program.types[node.operands[0]]
-            found.add(key_of(node, type_.dtype, counts[type_.rows] * type_.columns, ranks))
-    return frozenset(found)
+    return frozenset(key for key, _ in keys_at(text, rows, ranks))
 
 
 class Agreement:
@@ -58,30 +57,48 @@ class Agreement:
         self._name = name
         self._device = device
         self._size = process_group.size()
-        self._place: Place | None = None
+        self._made_place: Place | None = None
         self._lock = threading.RLock()
+        self._manifest = ""
         self._latest: list[Entry] = []  # the programs of the graph that ran last, by size
         self._tuned: set[str] = set()  # digests of entries
         self._fixed: set[Key] = set()  # see the head of this file
+        self._owners = Owners(self._size)
 
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
     ) -> None:
-        """Runs a program whose collectives are not all agreed, and decides what can be decided."""
+        """Runs a program that is not settled at this size, and decides what can be decided."""
         with self._lock:
-            if manifest:
-                self._latest = by_size(parse_manifest(manifest))
+            if manifest and manifest != self._manifest:
+                self._manifest, self._latest = manifest, by_size(parse_manifest(manifest))
             if groups.is_plain_anyway(self._name, self._device):
                 groups.ensure(self._name, self._device)
             run = plain.Run(program, inputs, self._name, self._run_collective)
             run.check_outputs(outputs)
             keys = run.keys()
+            if self._is_capturing():
+                self._close_owners(keys)
             # Nothing has run before the first collective, so that all ranks come to it here.
             self._decide(keys[0])
-            if not self._is_plain() and all(self._is_agreed(key) for key in keys):
-                torch.ops.cotune.program.default(inputs, outputs, program, self._name, "")
+            is_agreed = not self._is_plain() and all(self._is_agreed(key) for key in keys)
+            if is_agreed and not self._owners.is_due_within(keys):
+                self._run_agreed(inputs, outputs, program, keys, run.elements())
                 return
             run.write(outputs)
+
+    def _run_agreed(
+        self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, keys: list[Key], elements: int
+    ) -> None:
+        """Runs a program whose keys are agreed, at once in later calls if these are all settled."""
+        torch.ops.cotune.program.default(inputs, outputs, program, self._name, _AGREED)
+        self._owners.count(keys)
+        if self._owners.are_settled(keys):
+            # A capture of a call whose choice may be decided anew comes here once more.
+            is_until_captured = len(self._owners.open_owners(keys)) > 0
+            library.load().cotune_torch_group_settle(
+                self._name.encode(), self._device, program.encode(), elements, int(is_until_captured)
+            )
 
     def _run_collective(self, node: Node, x: torch.Tensor, key: Key) -> torch.Tensor | None:
         """The result of one collective by itself; None if PyTorch runs it."""
@@ -94,8 +111,22 @@ class Agreement:
         elif node.op == "reduce_scatter":
             rows[0] //= self._size
         result = x.new_empty(rows)
-        torch.ops.cotune.program.default([x], [result], key.text, self._name, "")
+        self._run_agreed([x], [result], key.text, [key], x.numel())
         return result
+
+    def _is_capturing(self) -> bool:
+        return self._device >= 0 and torch.cuda.is_current_stream_capturing()
+
+    def _close_owners(self, keys: list[Key]) -> None:
+        """Keeps the owners of captured calls from changing. The other ranks find that when they meet for their sizes."""
+        for owner in self._owners.open_owners(keys):
+            owner.is_closed = True
+            self._place().leave_word(_sizes_meeting(owner), {"is_closed": True})
+
+    def _place(self) -> Place:
+        if self._made_place is None:
+            self._made_place = Place(self._name, groups.process_group_of(self._name), self._device)
+        return self._made_place
 
     def _is_plain(self) -> bool:
         entry = groups.entry_of(self._name, self._device)
@@ -112,25 +143,45 @@ class Agreement:
         return library.load().cotune_torch_group_is_agreed(name, self._device, text, rows) == 1
 
     def _decide(self, key: Key) -> None:
-        """Meets the other ranks if the key is not decided, and may be decided here."""
-        if not key.waits_for_all or self._is_plain() or key in self._fixed or self._is_agreed(key):
+        """Meets the other ranks if the key is not decided, or its size is to be tuned, and that may be done here."""
+        if not key.waits_for_all or self._is_plain() or key in self._fixed:
             return
-        if self._place is None:
-            self._place = Place(self._name, groups.process_group_of(self._name), self._device)
-        if self._device >= 0 and torch.cuda.is_current_stream_capturing():
+        due = self._owners.due_owner(key)
+        if due is not None:
+            self._meet_for_sizes(due, key)
+        elif not self._is_agreed(key):
+            self._meet_for_key(key)
+
+    def _meet_for_key(self, key: Key) -> None:
+        if self._is_capturing():
             # A capture waits for nobody: this rank fixes the key, and the others find that when they meet for it.
             self._fixed.add(key)
-            self._place.leave_word(f"key/{key.name}", self._word())
+            self._place().leave_word(f"key/{key.name}", self._word())
             return
-        words, _ = self._place.share(
-            f"key/{key.name}", self._word(), self._what(key), hint=groups.LATE_HINT, check=self._check_group
-        )
+        words = self._share(f"key/{key.name}", self._word(), key)
         self._fixed.update(Key(*each) for word in words for each in word["fixed"])
         if key in self._fixed:
             return
         groups.ensure(self._name, self._device)
         if not self._is_plain():
             self._tune_and_agree(key, [each["programs"] for each in words])
+        if not groups.entry_of(self._name, self._device).tunes:
+            self._owners.close()
+
+    def _meet_for_sizes(self, owner: Owner, key: Key) -> None:
+        """Tunes an owner at the size of a call, and at others that were called, and lets it decide its counts anew."""
+        words = self._share(_sizes_meeting(owner), {"is_closed": False}, key)
+        owner.meetings += 1
+        if any(word["is_closed"] for word in words):
+            owner.is_closed = True
+            return
+        self._decide_together([owner.settle_called(key)], key)
+
+    def _share(self, meeting: str, word: dict[str, Any], key: Key) -> list[dict[str, Any]]:
+        words, _ = self._place().share(
+            meeting, word, self._what(key), hint=groups.LATE_HINT, check=self._check_group
+        )
+        return words
 
     def _word(self) -> dict[str, Any]:
         fixed = [dataclasses.astuple(key) for key in self._fixed]
@@ -161,16 +212,30 @@ class Agreement:
         return f"come to the {key.kind} of {key.rows} elements"
 
     def _tune_and_agree(self, key: Key, programs: list[list[str]]) -> None:
-        """Tunes what all ranks have, in the order of the first rank."""
+        """Tunes what all ranks have, in the order of the first rank, those with dynamic rows last: they decide what the
+        others leave open."""
         own = {_digest(entry): entry for entry in self._latest}
         common = [each for each in programs[0] if all(each in other for other in programs)]
         if self._fixed:
             common = [each for each in common if not self._has_fixed(own[each])]
         entries = [own[each] for each in common if each not in self._tuned]
         # A tune of collectives that have their choices would change nothing.
-        entries = [
-            entry for entry in entries if not all(self._has_agreed(entry.text, rows) for rows in entry.rows)
+        static = [
+            entry
+            for entry in entries
+            if not entry.has_any_rows and not all(self._has_agreed(entry.text, rows) for rows in entry.rows)
         ]
+        for entry in static:
+            for each in (each for rows in entry.rows for each in _keys_of(entry.text, rows, self._size)):
+                self._owners.decide(each)
+        made = [self._owners.claim(entry) for entry in entries if entry.has_any_rows]
+        dynamic = [owner.settle_near(key) for owner in made if owner is not None]
+        self._decide_together([*static, *dynamic], key)
+        self._owners.decide(key)
+        self._tuned.update(common)
+
+    def _decide_together(self, entries: list[Entry], key: Key) -> None:
+        """Tunes programs and agrees on their collectives, and then on the key, by all ranks alike."""
         error = _structs.Error()
         error.struct_size = ctypes.sizeof(error)
         result = library.load().cotune_torch_group_decide(
@@ -179,7 +244,10 @@ class Agreement:
         )  # fmt: skip
         if result != Result.SUCCESS:
             raise RuntimeError(error.text.decode(errors="replace"))
-        self._tuned.update(common)
+
+
+def _sizes_meeting(owner: Owner) -> str:
+    return f"sizes/{owner.name}/{owner.meetings}"
 
 
 # Reentrant: a garbage collection in a thread that holds it may run the finalizer of a process group.

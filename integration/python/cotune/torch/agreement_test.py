@@ -13,11 +13,12 @@ import weakref
 from typing import Any
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 
 from cotune.constants import Result
 from cotune.errors import RankLostError, UsageError
-from cotune.torch import agreement, compat, groups, library, report
+from cotune.torch import agreement, compat, groups, library, owners, report
 from cotune.torch.manifest import Entry, by_size, parse_manifest
 
 _WAIT_S = 5.0
@@ -48,6 +49,15 @@ def keys(text: str, rows: int) -> set[agreement.Key]:
     return set(agreement._keys_of(text, rows, 2))
 
 
+def call_of(text: str, rows: int) -> agreement.Key:
+    (key,) = keys(text, rows)
+    return key
+
+
+# Eight rows of PLAIN_SUM and of RELU.
+CALL = call_of(PLAIN_SUM, 8)
+
+
 class ProgramsTest(unittest.TestCase):
     """The programs that two ranks tune where they meet."""
 
@@ -70,7 +80,7 @@ class ProgramsTest(unittest.TestCase):
             each._fixed |= fixed or set()
         programs = [each._word()["programs"] for each in ranks]
         for each in ranks:
-            each._tune_and_agree(agreement.Key("all_reduce", "text", 8), programs)
+            each._tune_and_agree(CALL, programs)
         return [call.args[2].decode() for call in self.functions.cotune_torch_group_decide.call_args_list]
 
     def test_a_program_that_ranks_have_at_some_sizes_is_tuned_at_these(self) -> None:
@@ -84,6 +94,16 @@ class ProgramsTest(unittest.TestCase):
     def test_a_program_with_dynamic_rows_is_one(self) -> None:
         found = self._tuned(f"any rows 8,16: {RELU} | rows 8: {RELU}", f"any rows 8,16: {RELU}")
         self.assertEqual(found, [f"any rows 8,16: {RELU}"] * 2)
+
+    def test_a_program_with_dynamic_rows_is_tuned_around_the_call(self) -> None:
+        rows = "1,4,16,64,256"
+        found = self._tuned(*[f"any rows {rows}: {RELU} | any rows {rows}: {GATHER} | rows 256: {LARGEST}"] * 2)
+        # 256 bytes are 8 rows of the one, and 16 of the other, which has no such collective.
+        self.assertEqual(found, [f"rows 256: {LARGEST} | any rows 1,4,16: {RELU} | any rows 4,16,64: {GATHER}"] * 2)
+
+    def test_a_program_whose_collectives_have_an_owner_is_not_tuned(self) -> None:
+        found = self._tuned(*[f"any rows 8,32: {RELU} | any rows 8,32: {PLAIN_SUM}"] * 2)
+        self.assertEqual(found, [f"any rows 8,32: {RELU}"] * 2)
 
     def test_a_fixed_key_leaves_other_sizes_to_be_tuned(self) -> None:
         manifest = f"rows 8,16: {RELU} | any rows 8,32: {PLAIN_SUM} | rows 8: {LARGEST} | rows 16: {GATHER}"
@@ -100,6 +120,125 @@ class ProgramsTest(unittest.TestCase):
     def test_an_entry_for_each_size(self) -> None:
         entries = [Entry("a", (8, 32)), Entry("a", (8,)), Entry("b", (4, 16), has_any_rows=True)]
         self.assertEqual(by_size(entries), [Entry("a", (8,)), Entry("a", (32,)), entries[2]])
+
+
+class FakePlace:
+    """A place at which the other rank has given the words that a test puts there."""
+
+    def __init__(self) -> None:
+        self.met: list[str] = []
+        self.left: list[tuple[str, Any]] = []
+        self.others: dict[str, Any] = {}
+
+    def share(self, meeting: str, word: Any, *_: Any, **__: Any) -> tuple[list[Any], str]:
+        self.met.append(meeting)
+        return [word, self.others.get(meeting, word)], meeting
+
+    def leave_word(self, meeting: str, word: Any) -> None:
+        self.left.append((meeting, word))
+
+
+class SizesTest(unittest.TestCase):
+    """Calls of a program with dynamic rows that was tuned at 1, 4 and 16 rows."""
+
+    def setUp(self) -> None:
+        self.functions = mock.Mock()
+        self.functions.cotune_torch_group_decide.return_value = Result.SUCCESS
+        self.functions.cotune_torch_group_is_agreed.return_value = 0
+        self.operators = mock.Mock()
+        self.entry = groups.GroupEntry("g", "host", mock.Mock(), "")
+        for each in (
+            mock.patch.object(library, "load", lambda: self.functions),
+            mock.patch.object(library, "is_there", lambda: True),
+            mock.patch.dict(groups._entries, {("g", -1): self.entry}),
+            mock.patch.object(groups, "ensure", mock.Mock()),
+            mock.patch.object(torch.ops, "cotune", self.operators, create=True),
+        ):
+            each.start()
+            self.addCleanup(each.stop)
+        self.agreement, self.place = self._made()
+
+    def _made(self) -> tuple[agreement.Agreement, FakePlace]:
+        """A rank after its first meeting."""
+        made, place = agreement.Agreement("g", Ranks(), -1), FakePlace()
+        made._made_place = place
+        self.functions.cotune_torch_group_is_agreed.return_value = 0
+        made._latest = by_size(parse_manifest(f"any rows 1,4,16,64,256,1024: {RELU}"))
+        made._decide(CALL)
+        self.functions.cotune_torch_group_is_agreed.return_value = 1
+        self.assertEqual(place.met, [f"key/{CALL.name}"])
+        place.met.clear()
+        return made, place
+
+    def _call(self, rows: int, rank: agreement.Agreement | None = None, program: str = RELU) -> None:
+        rank = rank or self.agreement
+        rank._decide(call_of(program, rows))
+        rank._run_agreed([], [], program, list(keys(program, rows)), 8 * rows)
+
+    def _tuned(self) -> list[str]:
+        return [call.args[2].decode() for call in self.functions.cotune_torch_group_decide.call_args_list]
+
+    def _settled(self) -> list[tuple[int, int]]:
+        """The elements of the calls that were settled, and whether that ends in a capture."""
+        return [call.args[3:] for call in self.functions.cotune_torch_group_settle.call_args_list]
+
+    def test_a_size_is_tuned_when_it_has_been_called(self) -> None:
+        for _ in range(owners.CALLS):
+            self._call(100)
+        self._call(1000)
+        self.assertEqual((self.place.met, self._settled()), ([], []))
+        self.assertEqual(self._tuned(), [f"any rows 1,4,16: {RELU}"])
+        for _ in range(3):
+            self._call(70)
+        (met,) = self.place.met
+        self.assertRegex(met, "^sizes/[0-9a-f]+/0$")
+        self.assertEqual(self._tuned()[1:], [f"any rows 64,256: {RELU}"])
+        self.assertEqual(self._settled(), [(560, 1)] * 3)
+
+    def test_ranks_with_other_programs_meet_at_the_same_call(self) -> None:
+        other, place = self._made()
+        for _ in range(owners.CALLS + 1):
+            self._call(100)
+            self._call(100, rank=other, program=PLAIN_SUM)
+            self.assertEqual(self.place.met, place.met)
+        self.assertEqual(len(place.met), 1)
+        self.assertEqual(self._tuned()[-2:], [f"any rows 64: {RELU}"] * 2)
+
+    def test_the_next_meeting_of_an_owner_has_another_name(self) -> None:
+        for rows in (100, 300):
+            for _ in range(owners.CALLS + 1):
+                self._call(rows)
+        self.assertEqual([each.rsplit("/", 1)[1] for each in self.place.met], ["0", "1"])
+
+    def test_a_capture_ends_the_tunes_of_an_owner_on_all_ranks(self) -> None:
+        captures, place = self._made()
+        captures._close_owners([call_of(RELU, 4)])
+        ((meeting, word),) = place.left
+        self.place.others[meeting] = word
+        tuned = self._tuned()
+        for rows in (100, 100, 300):
+            for _ in range(owners.CALLS):
+                self._call(rows)
+                self._call(rows, rank=captures)
+        self.assertEqual((self.place.met, place.met), ([meeting], []))
+        self.assertEqual(self._tuned(), tuned)
+        captures._close_owners([call_of(RELU, 4)])
+        self.assertEqual(len(place.left), 1)
+
+    def test_a_capture_before_an_owner_is_closed_comes_to_python(self) -> None:
+        self._call(8)
+        self.agreement._close_owners([call_of(RELU, 8)])
+        self._call(8)
+        self._call(1000)
+        self.assertEqual(self._settled(), [(64, 1), (64, 0), (8000, 0)])
+
+    def test_groups_that_do_not_tune_have_no_later_meetings(self) -> None:
+        self.entry.tunes = False
+        self.agreement, self.place = self._made()
+        for _ in range(2 * owners.CALLS):
+            self._call(1000)
+        self.assertEqual(self.place.met, [])
+        self.assertEqual(set(self._settled()), {(8000, 0)})
 
 
 class LifeTest(unittest.TestCase):

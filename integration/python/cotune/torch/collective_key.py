@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 
 from cotune.torch.program_text import ALL, SHARE, Node, Program, ValueType, in_one_line
@@ -35,9 +36,15 @@ class Key:
 
 def key_of(node: Node, dtype: str, elements: int, world_size: int) -> Key:
     """The key of a collective whose operand has so many elements on this rank."""
-    alone = Program()
     gathers = node.op == "all_gather"
-    value = alone.add_input(ValueType(dtype, SHARE if gathers else ALL, 1))
+    return Key(node.op, _text_of(node, dtype), elements * (world_size if gathers else 1))
+
+
+@functools.lru_cache(maxsize=1024)
+def _text_of(node: Node, dtype: str) -> str:
+    """The program of a collective by itself."""
+    alone = Program()
+    value = alone.add_input(ValueType(dtype, SHARE if node.op == "all_gather" else ALL, 1))
     value = alone.add(dataclasses.replace(node, operands=(value,)))
     alone.outputs = [(value, -1)]
-    return Key(node.op, in_one_line(alone.to_text()), elements * (world_size if gathers else 1))
+    return in_one_line(alone.to_text())

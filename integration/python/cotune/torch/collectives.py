@@ -19,7 +19,7 @@ from cotune.torch.program_text import (
     Refusal,
     ValueType,
 )
-from cotune.torch.region import Region
+from cotune.torch.region import STATIC_HINT, Region
 from cotune.torch.settings import Settings
 
 _REDUCTIONS = {
@@ -173,7 +173,7 @@ def _tile(kind: str, operand: sizes.TensorFacts, world_size: int) -> int:
     """The columns of a collective whose last dimension cannot be the columns."""
     columns = operand.columns
     if not isinstance(columns, int):
-        raise Refusal("its last dimension is not static")
+        raise Refusal(f"its last dimension is not static{STATIC_HINT}")
     if len(operand.dims) == 1 and kind in ("reduce_scatter", "all_to_all"):
         columns //= world_size
     for pieces in range(-(-columns // COLUMNS_MAX), max(columns // 64, 1) + 1):

@@ -195,6 +195,33 @@ def overlap_passes() -> list[str]:
     return on
 
 
+# The graph that is compiled, and those that have been loaded.
+
+
+def compile_id() -> str:
+    """The id that TORCH_LOGS and tlparse give to the compilation that runs now, "0/1"; "" if none is known."""
+    context = _fetch("torch._guards", "CompileContext")
+    try:
+        return str(context.current_compile_id() or "")
+    except AttributeError:
+        return ""
+
+
+def traced_code() -> list[Any]:
+    """The code of all functions that Dynamo has traced for the graph that is compiled now; [] where it keeps none."""
+    context = _fetch("torch._guards", "TracingContext")
+    try:
+        return list(context.get_traced_code() or [])
+    except AttributeError:
+        return []
+
+
+def generated_files() -> list[str]:
+    """The files of the Python code that Inductor has made or taken from its cache for graphs of this process."""
+    modules = _fetch("torch._inductor.codecache", "PyCodeCache", "modules")
+    return list(dict.fromkeys(each.__file__ for each in modules or [] if getattr(each, "__file__", None)))
+
+
 # Casts.
 
 

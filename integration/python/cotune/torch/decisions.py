@@ -6,10 +6,13 @@ import collections
 import dataclasses
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from cotune.torch import compat
 from cotune.torch.log import log
+from cotune.torch.origins import Origin
+from cotune.torch.program_text import in_one_line
 
 GRAPHS_KEPT = 256
 
@@ -25,6 +28,7 @@ class ProgramDecision:
       fused: the number of nodes that it stands for, collectives and waits included.
       rows: the row counts for which it is tuned.
       stops: (name, reason) of nodes that use its values and stay outside.
+      origin: the line that calls its first collective; None if the graph does not have it.
     """
 
     text: str
@@ -33,11 +37,12 @@ class ProgramDecision:
     fused: int
     rows: list[int]
     stops: list[tuple[str, str]]
+    origin: Origin | None = None
 
 
 @dataclasses.dataclass
 class LeftDecision:
-    """A collective that is left alone: node, operator, group and reason.
+    """A collective that is left alone: node, operator, group, reason, and the line that calls it.
 
     `is_unsupported`: programs lack its dtype, its layout or its kind, whatever the settings are.
     """
@@ -47,17 +52,28 @@ class LeftDecision:
     group: str
     reason: str
     is_unsupported: bool = False
+    origin: Origin | None = None
 
 
 @dataclasses.dataclass
 class GraphDecision:
-    """The decisions about one graph, in the order of its nodes. Time is in seconds."""
+    """The decisions about one graph, in the order of its nodes.
+
+    Attributes:
+      number: in the order of compilation.
+      nodes: how many the graph has.
+      seconds: the time that the pass took.
+      origin: the compiled function, with the line that leads to the first collective.
+      compile_id: as TORCH_LOGS and tlparse have it, "0/1".
+    """
 
     number: int
     nodes: int
     seconds: float
     programs: list[ProgramDecision]
     left: list[LeftDecision]
+    origin: Origin | None = None
+    compile_id: str = ""
 
 
 _graphs: collections.deque[GraphDecision] = collections.deque(maxlen=GRAPHS_KEPT)
@@ -67,14 +83,19 @@ _has_warned = False
 
 
 def record(
-    nodes: int, seconds: float, programs: list[ProgramDecision], left: list[LeftDecision]
+    nodes: int,
+    seconds: float,
+    programs: list[ProgramDecision],
+    left: list[LeftDecision],
+    origin: Origin | None = None,
+    compile_id: str = "",
 ) -> None:
     """Adds a graph. A graph without a collective is not kept."""
     global _count
     if not programs and not left:
         return
     with _lock:
-        _graphs.append(GraphDecision(_count, nodes, seconds, programs, left))
+        _graphs.append(GraphDecision(_count, nodes, seconds, programs, left, origin, compile_id))
         _count += 1
     _warn_once([each for each in left if each.is_unsupported])
 
@@ -114,29 +135,51 @@ def explain_data() -> list[dict[str, Any]]:
     return [dataclasses.asdict(graph) for graph in graphs()]
 
 
-def explain() -> str:
-    """The decisions as text: each program, each collective that is left alone, and why."""
+def origins_of(group: str, text: str) -> list[Origin]:
+    """The places from which compiled graphs have a program, the oldest first. `text` has one line."""
+    found = [
+        program.origin
+        for graph in graphs()
+        for program in graph.programs
+        if program.origin is not None and program.group == group and in_one_line(program.text) == text
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _nothing(program: ProgramDecision) -> list[str]:
+    return []
+
+
+def explain(lines_of: Callable[[ProgramDecision], list[str]] = _nothing) -> str:
+    """The decisions as text: each program, each collective that is left alone, and why.
+
+    `lines_of` gives more lines about a program.
+    """
     lines = []
     for graph in graphs():
         lines.append(
-            f"graph {graph.number}: {graph.nodes} nodes, {_count_text(graph.programs, 'program')}, "
+            f"graph {graph.number}{place(graph.origin)}: {graph.nodes} nodes, {_count_text(graph.programs, 'program')}, "
             f"{_count_text(graph.left, 'collective')} left alone, {graph.seconds * 1e3:.1f} ms"
+            f"{', compile id ' + graph.compile_id if graph.compile_id else ''}"
         )
         for program in graph.programs:
             lines.append(
-                f"  {program.text.splitlines()[0]}: group {program.group}, "
+                f"  {program.text.splitlines()[0]}{place(program.origin)}: group {program.group}, "
                 f"{_count_text(program.collectives, 'collective')}, {program.fused} nodes, "
                 f"rows {_rows_text(program.rows)}"
             )
+            lines += lines_of(program)
             lines += [f"    {name} stays outside: {reason}" for name, reason in program.stops]
         for left in graph.left:
-            lines.append(f"  {left.node} ({left.operator}, group {left.group}): {left.reason}")
+            lines.append(f"  {left.node} ({left.operator}, group {left.group}){place(left.origin)}: {left.reason}")
     if not lines:
-        return (
-            "no graph with a collective was compiled in this process; a graph that came out of a cache runs its "
-            "programs by cotune, and is not listed\n"
-        )
+        return "no graph with a collective was compiled in this process\n"
     return "\n".join(lines) + "\n"
+
+
+def place(origin: Origin | None) -> str:
+    """The text that follows the name of a program or a graph from there; "" if the origin is not known."""
+    return f" of {origin}" if origin is not None else ""
 
 
 def _count_text(items: list[Any], word: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import compat, decisions, groups, manifest, regions, sizes
+from cotune.torch import compat, decisions, groups, manifest, origins, regions, sizes
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.program_text import ONE, Refusal, ValueType, in_one_line
 from cotune.torch.region import Output, Region
@@ -139,6 +139,7 @@ def _rewrite(
     found = regions.find_regions(
         graph, settings, group_facts, lambda region: _why_not(graph, region)
     )
+    origin = origins.of_graph(sorted(found.starts, key=found.starts.__getitem__))
     left_decisions = [
         _left_decision(each.node, each.reason, each.is_unsupported) for each in found.left
     ]
@@ -160,7 +161,8 @@ def _rewrite(
         _write_manifests(made, entries)
         _chain(graph, made, found)
         _sort(graph)
-    decisions.record(nodes, time.perf_counter() - begin, programs, left_decisions)
+    seconds = time.perf_counter() - begin
+    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id())
 
 
 def _left_decision(
@@ -173,6 +175,7 @@ def _left_decision(
         str(arguments.get("group_name", "")),
         reason,
         is_unsupported,
+        origins.of_nodes([node]),
     )
 
 
@@ -184,6 +187,7 @@ def _decision(region: Region) -> decisions.ProgramDecision:
         len(region.members),
         manifest.rows_of(region),
         list(dict.fromkeys(region.stops)),
+        origins.of_nodes([*region.collectives, *region.members]),
     )
 
 

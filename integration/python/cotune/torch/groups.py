@@ -7,6 +7,7 @@ own collectives, on all of its ranks, and one warning says why.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import dataclasses
 import datetime
@@ -15,7 +16,7 @@ import os
 import pathlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -26,8 +27,9 @@ from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError
 from cotune.group import Group
 from cotune.torch import compat, library, option_values
-from cotune.torch.log import log
+from cotune.torch.log import LinesOfGroup, log
 from cotune.torch.meeting import Place
+from cotune.torch.origins import Origin
 
 # How much of an error goes through the store.
 _REASON_CHARACTERS_MAX = 1000
@@ -42,19 +44,28 @@ LATE_HINT = (
 _STOPPING = (Result.ERROR_RANK_LOST, Result.ERROR_DEADLINE, Result.ERROR_ABORTED)
 
 
+# The budget of a tune, in seconds, if the user gives none. The first tune of a process group has the programs of a whole
+# graph at sizes that are certain to come again. Later ones interrupt a model that runs, some of them at sizes that come
+# again perhaps, and what they leave out is measured by the next process.
+BUDGET_S = 10.0
+LATER_BUDGET_S = 3.0
+
+
 @dataclasses.dataclass(frozen=True)
 class TuneSettings:
     """How groups that are made from now on tune. Equal on all ranks.
 
     Attributes:
       tunes: False: programs run by the table that the database holds, or by the default choices.
-      budget_s: seconds after which a tune stops to measure; None: the setting `budget` of cotune.
+      budget_s: seconds after which a tune stops to measure. "auto": BUDGET_S for the first tune of a process group and
+        LATER_BUDGET_S for each later one; a number counts for every tune; 0 or None: the setting `budget` of cotune,
+        which is no limit if nobody has set it.
       numerics: "any": whatever is fastest; "same": only choices whose bits are those of the default.
       database: the file that keeps what was tuned; "": the machine's own; None: none.
     """
 
     tunes: bool = True
-    budget_s: float | None = None
+    budget_s: float | str | None = "auto"
     numerics: str = "any"
     database: str | os.PathLike[str] | None = ""
 
@@ -64,12 +75,20 @@ class TuneSettings:
         option_values.check(options)
         return cls(**options)
 
+    def budgets_s(self) -> tuple[float, float]:
+        """The budget of the first tune of a group, and that of each later one; 0: the setting `budget`."""
+        if isinstance(self.budget_s, str):
+            return BUDGET_S, LATER_BUDGET_S
+        return self.budget_s or 0.0, self.budget_s or 0.0
+
     def as_struct(self) -> library.GroupOptions:
+        first_ns, later_ns = (max(1, int(each * 1e9)) if each else 0 for each in self.budgets_s())
         return library.GroupOptions(
             is_untuned=int(not self.tunes),
-            budget_ns=0 if self.budget_s is None else max(1, int(self.budget_s * 1e9)),
+            budget_ns=first_ns,
             numerics=Numerics[self.numerics.upper()],
             database_path=None if self.database is None else os.fsencode(self.database),
+            later_budget_ns=later_ns,
         )
 
 
@@ -98,6 +117,23 @@ class _StoreOfGroup:
 
 
 @dataclasses.dataclass
+class ProgramOfGroup:
+    """A program whose tune has begun in a process group.
+
+    Attributes:
+      rows: the row counts for which it is tuned.
+      measured: those that this process has measured; the database knew the others.
+      origin: the function that ran it first; None if that is not known.
+      why_untuned: "" as soon as one tune of it has succeeded.
+    """
+
+    rows: set[int] = dataclasses.field(default_factory=set)
+    measured: set[int] = dataclasses.field(default_factory=set)
+    origin: Origin | None = None
+    why_untuned: str = "the tune has not ended"
+
+
+@dataclasses.dataclass
 class GroupEntry:
     """What one process group is to cotune on one device: a process that computes on two GPUs has one for each.
 
@@ -106,14 +142,16 @@ class GroupEntry:
       device: "host", or "cuda:N".
       group: None where none could be made.
       reason: why it is plain, though a group was made perhaps; "" where programs run by the group.
-      programs: the texts of the programs whose tune has begun, also of graphs that came out of a cache.
+      programs: by their texts the programs whose tune has begun, also of graphs that came out of a cache.
+      tunes: False: programs run by the table that there is.
     """
 
     name: str
     device: str
     group: Group | None
     reason: str
-    programs: set[str] = dataclasses.field(default_factory=set)
+    programs: dict[str, ProgramOfGroup] = dataclasses.field(default_factory=dict)
+    tunes: bool = True
 
     @property
     def is_plain(self) -> bool:
@@ -205,11 +243,28 @@ def become_plain(name: str, device: int, reason: str) -> None:
             entry.reason = reason
 
 
-def add_programs(name: str, device: int, texts: list[str]) -> None:
-    """Notes that a tune of these programs has begun."""
+def begin_tune(name: str, device: int, programs: Mapping[str, Iterable[int]], origin: Origin | None) -> None:
+    """Notes that a tune has begun of these programs at these row counts, which the function `origin` runs."""
     with _lock:
-        if (entry := _entries.get((name, device))) is not None:
-            entry.programs.update(texts)
+        if (entry := _entries.get((name, device))) is None:
+            return
+        for text, rows in programs.items():
+            program = entry.programs.setdefault(text, ProgramOfGroup())
+            program.rows.update(rows)
+            program.origin = program.origin or origin
+
+
+def end_tune(name: str, device: int, why_untuned: Mapping[str, str], measured: Iterable[tuple[str, int]]) -> None:
+    """Notes why each program of a tune is not tuned, "" if it is, and the (program, rows) that this process has measured."""
+    with _lock:
+        if (entry := _entries.get((name, device))) is None:
+            return
+        for text, why in why_untuned.items():
+            if (program := entry.programs.get(text)) is not None and program.why_untuned:
+                program.why_untuned = why
+        for text, rows in measured:
+            if text in entry.programs:
+                entry.programs[text].measured.add(rows)
 
 
 def _failure_of(group: Group) -> str:
@@ -233,11 +288,21 @@ def explain() -> list[str]:
         elif failure := _failure_of(entry.group):
             what = f"failed, and every call raises this error: {failure}"
         else:
-            what = f"a group of cotune on {entry.device}"
-            if count := len(entry.programs):
-                what += f", which has tuned {count} program{'s' if count > 1 else ''}"
+            what = f"a group of cotune on {entry.device}{_tuned_text(entry)}"
         lines.append(f"group {entry.name}: {what}")
     return lines
+
+
+def _tuned_text(entry: GroupEntry) -> str:
+    """The number of the programs that are tuned, and why the others are not."""
+    counts = collections.Counter(program.why_untuned for program in list(entry.programs.values()))
+    tuned = counts.pop("", 0)
+    text = f"; {_programs_are(tuned)} tuned" if tuned else ""
+    return text + "".join(f"; {_programs_are(count)} not tuned: {why}" for why, count in counts.items())
+
+
+def _programs_are(count: int) -> str:
+    return "1 program is" if count == 1 else f"{count} programs are"
 
 
 def _place(device: int) -> str:
@@ -303,7 +368,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 memory="host" if device < 0 else "cuda",
                 join_timeout_s=timeout_s,
                 call_timeout_s=timeout_s,
-                log=log,
+                log=LinesOfGroup(),
                 ignores_database=_settings.database is None,
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
@@ -416,6 +481,7 @@ def resolve(name: str, device: int) -> None:
         )
     with _lock:
         settings = _settings
+        entry.tunes = settings.tunes
         known = _lives.get(name)
         life = known or _Life(weakref.ref(process_group))
         _lives[name] = life

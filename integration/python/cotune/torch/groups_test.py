@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from cotune.constants import Result
-from cotune.torch import compat, decisions, groups, meeting, report
+from cotune.torch import compat, groups, meeting
 
 
 class Ranks:
@@ -203,8 +203,8 @@ class ProcessGroupTest(unittest.TestCase):
         self.assertIsNone(groups.entry_of("g", 2))
         self.assertIs(groups.group_of("g", "cuda:0"), made[1].group)
         self.assertIs(groups.group_of("g", torch.device("cpu")), made[2].group)
-        groups.add_programs("g", 0, ["text"])
-        self.assertEqual([each.programs for each in made], [set(), {"text"}, set()])
+        groups.begin_tune("g", 0, {"text": [8]}, None)
+        self.assertEqual([list(each.programs) for each in made], [[], ["text"], []])
         groups.drop("g")
         self.assertEqual(groups.entries(), [])
         self.assertTrue(all(each.group.is_destroyed for each in made))
@@ -284,10 +284,19 @@ class ExplainTest(unittest.TestCase):
     def test_a_group_that_runs(self) -> None:
         self.assertEqual(groups.explain(), ["group g: a group of cotune on host"])
 
-    def test_a_group_whose_graphs_came_out_of_a_cache(self) -> None:
-        report._begins("g", "rows 1: program a\n%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n", 2, -1)
-        self.assertEqual(groups.explain(), ["group g: a group of cotune on host, which has tuned 1 program"])
-        self.assertIn("came out of a cache runs its programs by cotune", decisions.explain())
+    def test_programs_that_are_tuned_and_others(self) -> None:
+        head = "group g: a group of cotune on host"
+        for name in "abcd":
+            groups.begin_tune("g", -1, {name: [1, 8]}, None)
+        self.assertEqual(groups.explain(), [f"{head}; 4 programs are not tuned: the tune has not ended"])
+        groups.end_tune("g", -1, {"a": "", "b": ""}, [("a", 8)])
+        groups.end_tune("g", -1, {"c": "no choice ran", "d": "interrupted"}, [])
+        others = "; 1 program is not tuned: no choice ran; 1 program is not tuned: interrupted"
+        self.assertEqual(groups.explain(), [f"{head}; 2 programs are tuned{others}"])
+        # A program that is tuned stays so when a later tune, at other sizes, fails.
+        groups.end_tune("g", -1, {"a": "interrupted", "c": "", "d": ""}, [])
+        self.assertEqual(groups.explain(), [f"{head}; 4 programs are tuned"])
+        self.assertEqual((self.entry.programs["a"].rows, self.entry.programs["a"].measured), ({1, 8}, {8}))
 
     def test_a_group_that_has_failed(self) -> None:
         self.functions.cotune_last_error.return_value = b"rank 1 is lost"

@@ -5,5 +5,35 @@ PyTorch's own modules.
 """
 
 import logging
+import re
 
 log = logging.getLogger("cotune.torch")
+_PREFIX = "cotune: "
+# Numbers that stand alone: counts and times, but no parameter of a choice, and no rank.
+_COUNT = re.compile(r"(?<!rank )(?<!ranks )(?<![^\s(])\d+(\.\d+)?(?=[\s,;:)]|$)")
+_PROBLEM = re.compile(r"\([^()]*/count\d+\)")
+
+
+def _with_prefix(record: logging.LogRecord) -> bool:
+    """Python prints a warning without the name of its logger if nobody has set up logging."""
+    if not log.hasHandlers() and isinstance(record.msg, str) and not record.msg.startswith("cotune"):
+        record.msg = _PREFIX + record.msg
+    return True
+
+
+log.addFilter(_with_prefix)
+
+
+class LinesOfGroup:
+    """The log of one group of cotune. It shows a warning once, and logs repetitions that differ in numbers alone."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def __call__(self, level: int, text: str) -> None:
+        if level == logging.WARNING:
+            kind = _COUNT.sub("#", _PROBLEM.sub("", text))
+            if kind in self._shown:
+                level = logging.INFO
+            self._shown.add(kind)
+        log.log(level, "%s", text)

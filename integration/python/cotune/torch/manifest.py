@@ -4,7 +4,7 @@ The first program operator of each group carries it, so that its first run can t
 the graph at once. It may differ from rank to rank, as graphs may: those programs are tuned that all
 ranks have (agreement.py). It is text, so that it survives the caches of compiled graphs:
 "rows 8,32: PROGRAM | any rows 4,16: PROGRAM", which integration/torch/manifest.h reads, too. "any" marks a program with
-dynamic rows: it is tuned for these, and called with others.
+dynamic rows: it may be tuned for these (owners.py chooses some of them), and is called with others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A program of a manifest, with the row counts for which it is tuned."""
+    """A program of a manifest, with the row counts for which it is tuned, or may be if it has any rows."""
 
     text: str
     rows: tuple[int, ...]
@@ -44,6 +44,11 @@ class Entry:
     def __str__(self) -> str:
         head = "any rows" if self.has_any_rows else "rows"
         return f"{head} {','.join(map(str, self.rows))}: {self.text}"
+
+
+def bytes_of(dtype: str) -> int:
+    """The bytes of one element."""
+    return _BYTES.get(dtype, 1)
 
 
 def has_any_rows(region: Region) -> bool:
@@ -58,7 +63,7 @@ def _rows(region: Region) -> Any:
 
 
 def rows_of(region: Region) -> list[int]:
-    """The row counts for which a region's program is tuned, ascending and not empty.
+    """The row counts for which a region's program may be tuned, ascending and not empty.
 
     A static size gives one count, and a symbolic size those of `grid`.
     """
@@ -75,7 +80,7 @@ def grid(program: Program, world_size: int) -> list[int]:
     that compile it with other sizes, have the same counts.
     """
     first = program.first_collective_type()
-    row_bytes = first.columns * _BYTES.get(first.dtype, 1)
+    row_bytes = first.columns * bytes_of(first.dtype)
     rows = world_size if _needs_shares(program) else 1
     while rows * row_bytes < BYTES_MIN:
         rows *= _STEP

@@ -17,7 +17,7 @@ def _is_switch(value: Any) -> bool:
 
 def _is_budget(value: Any) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value is None or (is_number and 0 < value <= _SECONDS_MAX)
+    return value is None or value == "auto" or (is_number and 0 <= value <= _SECONDS_MAX)
 
 
 def _is_database(value: Any) -> bool:
@@ -30,7 +30,7 @@ _SWITCH: tuple[Callable[[Any], bool], str] = (_is_switch, "True or False")
 _ALLOWED = {
     **dict.fromkeys(("epilogues", "prologues", "overlap", "all_to_all", "export"), _SWITCH),
     "tunes": _SWITCH,
-    "budget_s": (_is_budget, "a positive number of seconds, or None for the setting budget"),
+    "budget_s": (_is_budget, '"auto", a number of seconds, or 0 or None for the setting budget'),
     "numerics": (lambda value: value in ("any", "same"), '"any" or "same"'),
     "database": (_is_database, 'a path, "" for the database of this machine, or None for none'),
     "tables": _SWITCH,

@@ -123,6 +123,10 @@ class Run:
                 keys.append(self._key(node, type_.dtype, self._rows[type_.rows] * type_.columns))
         return keys
 
+    def elements(self) -> int:
+        """The number of elements of all inputs together."""
+        return sum(each.numel() for each in self._operands)
+
     def _key(self, node: Node, dtype: str, elements: int) -> Key:
         return key_of(node, dtype, elements, self._world_size)
 

@@ -20,6 +20,10 @@ class Output:
     same: list[fx.Node]
 
 
+# Follows the reason that a last dimension is not static.
+STATIC_HINT = "; torch._dynamo.mark_static(x, 1) makes that of a 2-D input x static"
+
+
 class Region:
     """Nodes that become one program.
 
@@ -40,6 +44,7 @@ class Region:
         # The places of its collectives in the order of starts; no other one starts in between.
         self.first = self.last = 0
         self.is_alone = False  # nothing is fused with its collective
+        self.why_alone = ""
         self.program = Program()
         self.members: list[fx.Node] = []
         self.values: dict[fx.Node, int] = {}
@@ -91,7 +96,7 @@ class Region:
     def type_of(self, facts: sizes.TensorFacts) -> tuple[str, int]:
         """Rows and columns of a tensor whose last dimension is that of the program."""
         if not isinstance(facts.columns, int):
-            raise Refusal("the last dimension is not static")
+            raise Refusal(f"the last dimension is not static{STATIC_HINT}")
         return self.kind_of(facts.lead), facts.columns
 
     # Values.

@@ -177,7 +177,7 @@ class Sweep:
     def _add(self, region: Region, node: fx.Node) -> None:
         """Adds a node to a region. Raises Refusal, and then nothing has changed."""
         if region.is_alone:
-            raise Refusal("nothing is fused with it")
+            raise Refusal(f"nothing is fused with it: {region.why_alone}")
         if not self._settings.epilogues and node not in region.collectives:
             raise Refusal("epilogues are not fused by the settings")
         self._check_legal(region, node)
@@ -287,10 +287,11 @@ class Sweep:
             return Left(node, str(refusal), is_unsupported=refusal.is_unsupported)
         try:
             if node in self._alone:
-                raise Refusal("it is a program of its own")
+                raise Refusal("a larger program cannot be an operator of the graph")
             self._join_or_open(node, kind, made, group, world_size)
-        except Refusal:
+        except Refusal as refusal:
             self._open_alone(node, kind, made, group, world_size)
+            self.regions[-1].why_alone = str(refusal)
         return None
 
     def _why_not_tried(self, group: Any) -> str:
@@ -301,7 +302,10 @@ class Sweep:
             return "its group has no name"
         reason = self._group_facts(group).reason
         if not reason and self._overlap:
-            reason = f"it may run beside other work: {', '.join(self._overlap)} is on"
+            reason = (
+                f"it may run beside other work: {', '.join(self._overlap)} is on; overlap=True takes it, and it does not overlap "
+                "any more"
+            )
         return reason
 
     def _new_region(self, node: fx.Node, group: str, world_size: int) -> Region:
@@ -387,7 +391,7 @@ class Sweep:
 
     def _join_collective(self, region: Region, node: fx.Node, kind: str, made: Node) -> None:
         if region.is_alone:
-            raise Refusal("nothing is fused with it")
+            raise Refusal(f"nothing is fused with it: {region.why_alone}")
         if region.last != self.starts[node] - 1:
             raise Refusal("another collective starts in between")
         self._check_legal(region, node)

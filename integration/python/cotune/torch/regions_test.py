@@ -289,7 +289,7 @@ class LeftAloneTest(unittest.TestCase):
             with self.subTest(option=name), config.patch(name, value):
                 self.graph = GraphBuilder()
                 y = self.graph.all_reduce(self.graph.input(8, 16))
-                self.assertIn(name, self._reason(y))
+                self.assertRegex(self._reason(y), f"{name} is on; overlap=True takes it")
         with config.patch("_micro_pipeline_tp", True):
             self.graph = GraphBuilder()
             y = self.graph.all_reduce(self.graph.input(8, 16))
@@ -343,6 +343,23 @@ class LeftAloneTest(unittest.TestCase):
             for taken in (False, True):
                 decision = explained(exchanged, x, all_to_all=taken)
                 self.assertEqual(len(decision["programs"]), int(taken), decision)
+        finally:
+            torch.distributed.destroy_process_group()
+
+    def test_columns_that_are_not_static(self) -> None:
+        """Nothing is fused, and the reason has the advice that lets it be fused."""
+        name = fake_group()
+
+        def summed(x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(funcol.all_reduce(x, "sum", name))
+
+        try:
+            x = torch.ones(8, 16)
+            torch._dynamo.mark_dynamic(x, 1)
+            (program,) = explained(summed, x)["programs"]
+            advice = "its last dimension is not static; torch._dynamo.mark_static(x, 1) makes that of a 2-D input x static"
+            ((_, reason),) = program["stops"]
+            self.assertTrue(reason.endswith(f": nothing is fused with it: {advice}"), reason)
         finally:
             torch.distributed.destroy_process_group()
 

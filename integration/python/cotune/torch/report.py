@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import json
 import logging
 import sys
@@ -16,9 +17,10 @@ import torch
 from cotune import _interrupt, _native
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
-from cotune.torch import groups, library
+from cotune.torch import decisions, groups, library, origins
 from cotune.torch.log import log
-from cotune.torch.manifest import parse_manifest
+from cotune.torch.manifest import Entry, parse_manifest
+from cotune.torch.origins import Origin
 from cotune.torch.program_text import numbered_statements
 
 # Choices of one size that the table shows; `explain` shows all.
@@ -28,9 +30,28 @@ _EXPLAIN_BYTES = 1 << 16
 _PROGRESS_S = 2.0
 
 _lock = threading.Lock()
-_begun_s: dict[str, float] = {}
-_told_s: dict[str, float] = {}
 _shows_tables = True
+
+
+@dataclasses.dataclass
+class _RunningTune:
+    """A tune that has begun. Times are in seconds, of the monotonic clock.
+
+    Attributes:
+      cells: the programs and rows of each cell, by the text that cotune has for it.
+      measured: those that this tune has come to.
+      origin: the function whose call began it.
+    """
+
+    begun_s: float
+    told_s: float
+    cells: dict[str, list[tuple[str, int]]]
+    measured: set[tuple[str, int]]
+    origin: Origin | None
+
+
+_tunes: dict[str, _RunningTune] = {}  # by the name of the group, whose calls come one after the other
+_failures_shown: set[tuple[str, str]] = set()  # (group, error)
 
 
 def show_tables(shows: bool) -> None:
@@ -51,8 +72,8 @@ def _text_of(function: Any, *arguments: Any) -> str:
     return buffer.value.decode(errors="replace")
 
 
-def _explained(group: int, text: str, rows: int) -> dict[str, Any] | None:
-    """What a program runs at so many rows, as cotune_explain_program_json has it."""
+def explained(group: int, text: str, rows: int) -> dict[str, Any] | None:
+    """The choice that a program runs at so many rows, as cotune_explain_program_json has it."""
     functions = _native.library()
     program = ctypes.c_void_p()
     encoded = text.encode()
@@ -77,58 +98,98 @@ def _operand_types(text: str) -> str:
     return ", ".join(each.replace(" replicated", "").strip() for each in types)
 
 
-def _choice_line(choice: dict[str, Any], best_us: float) -> str:
+def measured_size(answer: dict[str, Any]) -> dict[str, Any] | None:
+    """The measured size of an explanation that is the size of the call; None if it was not measured, or not known here."""
+    if answer.get("relative"):
+        return None  # the sizes are those of another call, by whose row this one runs
+    return next((each for each in answer["measured"] or [] if each["bytes"] == answer["bytes"]), None)
+
+
+def _choice_line(choice: dict[str, Any], runs: str, base_us: float) -> str:
+    """`base_us`: the time of the choice `runs`; 0: that has no time."""
     time_us = choice["time_us"]
-    share = f"{100 * best_us / time_us:5.1f}%" if time_us else ""
-    notes = ["default"] if choice["is_default"] else []
+    notes = ["runs"] if choice["choice"] == runs else []
+    if choice["is_default"]:
+        notes.append("default")
+    # Times of fewer rounds or of another heat are of other moments, and cannot be compared.
+    is_comparable = choice["outcome"] == "timed" and base_us > 0
+    share = f"{100 * base_us / time_us:5.1f}%" if is_comparable or choice["choice"] == runs else ""
     if choice["warm_time_us"] is not None:
         notes.append(f"{choice['warm_time_us'] / 1000:.4f} ms with buffers in the cache")
-    if choice["outcome"] == "lost_heat":
+    if choice["outcome"] == "outpaced":
+        notes.append("eliminated early")
+    elif choice["outcome"] == "lost_heat":
         notes.append("lost the first of two heats")
     if choice["reason"]:
         notes.append(choice["reason"])
     note = f"  ({', '.join(notes)})" if notes else ""
-    return f"  {choice['choice']:<48} {time_us / 1000:9.4f} ms {share}{note}"
+    return f"  {choice['choice']:<48} {time_us / 1000:9.4f} ms {share:6}{note}".rstrip()
 
 
-def _size_lines(text: str, rows: int | None, ranks: int, answer: dict[str, Any]) -> list[str]:
-    measured = next((each for each in answer["measured"] or [] if each["bytes"] == answer["bytes"]), None)
-    at = "" if rows is None else f", R = {rows}"
-    head = f"TUNE {program_name(text)}({_operand_types(text)}){at}, {ranks} ranks"
+_ORDER = {"timed": 0, "outpaced": 1, "lost_heat": 2}
+
+
+def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
+    """A size of the table: the choice that runs first, then the others by their times."""
+    runs, measured = answer["choice"], measured_size(answer)
     if measured is None:
-        return [head, f"  {answer['choice']}"]
-    # Times of the first of two heats are of another moment, and cannot win.
+        return [head, f"  runs {runs}: this size was not measured"]
     timed = sorted(
         (each for each in measured["choices"] if each["time_us"]),
-        key=lambda each: (each["outcome"] == "lost_heat", each["time_us"]),
+        key=lambda each: (each["choice"] != runs, _ORDER.get(each["outcome"], 3), each["time_us"]),
     )
-    best = timed[0]["time_us"] if timed else 0
-    lines = [head, *(_choice_line(each, best) for each in timed[:_CHOICES_MAX])]
+    base_us = timed[0]["time_us"] if timed and timed[0]["choice"] == runs else 0
+    lines = [head, *(_choice_line(each, runs, base_us) for each in timed[:_CHOICES_MAX])]
     left = len(measured["choices"]) - min(len(timed), _CHOICES_MAX)
     more = f", {left} more choices" if left > 1 else ", 1 more choice" if left else ""
-    lines.append(f"  runs {answer['choice']}: {measured['why']}{more}")
+    why = measured["why"]
+    if answer["source"] != "table":
+        why = "the next best choice" if answer["source"] == "next_best" else "the default"
+        why += f", because the tuned choice cannot run ({answer['refused']})" if answer["refused"] else ""
+    lines.append(f"  runs {runs}: {why}{more}")
     return lines
 
 
-def table(group: int, manifest: str) -> str:
+def _place(group_name: str, text: str, origin: Origin | None) -> str:
+    """The functions that have a program, as far as they are known, " of Model.forward (model.py:12)"."""
+    found = decisions.origins_of(group_name, text) or [origin]
+    if found[0] is None:
+        return ""
+    return f" of {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+
+
+def table(group: int, manifest: str, group_name: str = "", origin: Origin | None = None) -> str:
     """The table of all programs and sizes of a manifest that the group can explain."""
     ranks = _native.library().cotune_group_size(group)
     lines = []
     for entry in parse_manifest(manifest):
+        name = f"{program_name(entry.text)}({_operand_types(entry.text)}){_place(group_name, entry.text, origin)}"
         for rows in entry.rows:
-            answer = _explained(group, entry.text, rows)
+            answer = explained(group, entry.text, rows)
             if answer is not None:
-                lines += _size_lines(entry.text, rows, ranks, answer)
+                lines += _size_lines(f"TUNE {name}, R = {rows}, {ranks} ranks", answer)
     return "\n".join(lines)
 
 
+def _cells_of(entries: list[Entry]) -> dict[str, list[tuple[str, int]]]:
+    """The cells of programs by their texts in the progress of a tune: "program norm, 64 rows", "program norm" without R."""
+    cells: dict[str, list[tuple[str, int]]] = {}
+    for entry in entries:
+        name = f"program {program_name(entry.text)}"
+        for rows in entry.rows:
+            cells.setdefault(name, []).append((entry.text, rows))
+            cells.setdefault(f"{name}, {rows} row{'' if rows == 1 else 's'}", []).append((entry.text, rows))
+    return cells
+
+
 def _begins(name: str, manifest: str, ranks: int, device: int) -> None:
+    entries, now = parse_manifest(manifest), time.monotonic()
+    origin = origins.of_caller()
     with _lock:
-        _begun_s[name] = _told_s[name] = time.monotonic()
-    nodes = parse_manifest(manifest)
-    groups.add_programs(name, device, [entry.text for entry in nodes])
-    sizes = sum(len(entry.rows) for entry in nodes)
-    log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
+        _tunes[name] = _RunningTune(now, now, _cells_of(entries), set(), origin)
+    groups.begin_tune(name, device, {entry.text: entry.rows for entry in entries}, origin)
+    sizes = sum(len(entry.rows) for entry in entries)
+    log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(entries), sizes, ranks, name)
 
 
 def _is_first_process(group_rank: int) -> bool:
@@ -148,34 +209,74 @@ def _show(text: str, prints: bool) -> None:
 
 
 def _measures(tune: library.Tune, name: str, prints: bool) -> None:
-    now = time.monotonic()
+    now, what = time.monotonic(), tune.what.decode(errors="replace")
     with _lock:
-        if now - _told_s.get(name, now) < _PROGRESS_S:
+        running = _tunes.get(name)
+        if running is None:
             return
-        _told_s[name] = now
-    what = tune.what.decode(errors="replace")
+        running.measured.update(running.cells.get(what, []))
+        if now - running.told_s < _PROGRESS_S:
+            return
+        running.told_s = now
     _show(f"cotune: tuning, {tune.cell} of {tune.cells}: {what}", prints)
 
 
-def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, prints: bool) -> None:
-    # All ranks of the group come here; one of them warns.
-    level = logging.WARNING if group_rank == 0 else logging.INFO
+def _why_untuned(tune: library.Tune) -> str:
+    """The reason for which a tune has tuned nothing; "" for one that has succeeded."""
+    if tune.result != Result.SUCCESS:
+        return tune.error.decode(errors="replace") or f"the tune has failed ({tune.result})"
+    return "" if tune.report.is_tuned else "a rank missed the pre-sync window; calls run by the table that there was"
+
+
+def _note_end(tune: library.Tune, name: str, manifest: str, device: int, running: _RunningTune | None) -> None:
+    """Keeps for explain() what has become of each program."""
+    why = {}
+    for entry in parse_manifest(manifest):
+        why[entry.text] = _why_untuned(tune)
+        if tune.result == Result.ERROR_DATABASE and _runs_by_table(tune.group, entry):
+            # The tune has failed to save its results alone.
+            why[entry.text] = ""
+    groups.end_tune(name, device, why, running.measured if running and not any(why.values()) else ())
+
+
+def _runs_by_table(group: int, entry: Entry) -> bool:
+    answers = [explained(group, entry.text, rows) for rows in entry.rows]
+    return all(
+        answer is not None and answer["source"] == "table" and not answer.get("relative") for answer in answers
+    )
+
+
+def _warn(name: str, group_rank: int, text: str, *arguments: Any) -> None:
+    """Warns on one rank of the group, and only once of the same failure."""
     with _lock:
-        seconds = time.monotonic() - _begun_s.pop(name, time.monotonic())
-    error = tune.error.decode(errors="replace")
+        key = (name, text % arguments)
+        is_new = key not in _failures_shown
+        _failures_shown.add(key)
+    log.log(logging.WARNING if group_rank == 0 and is_new else logging.INFO, text, *arguments)
+
+
+def _forget(name: str) -> None:
+    with _lock:
+        for key in [key for key in _failures_shown if key[0] == name]:
+            _failures_shown.discard(key)
+
+
+groups.when_dropped(_forget)
+
+
+def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, prints: bool) -> None:
+    with _lock:
+        running = _tunes.pop(name, None)
+    seconds = time.monotonic() - running.begun_s if running is not None else 0.0
+    _note_end(tune, name, manifest, _native.library().cotune_group_device(tune.group), running)
     if tune.result == Result.ERROR_DISAGREEMENT:
-        log.log(
-            level, "the ranks of process group %r differ in what they can tune, so that all of them run programs by "
+        _warn(
+            name, group_rank, "the ranks of process group %r differ in what they can tune, so that all of them run programs by "
             "PyTorch's own collectives from now on: %s. Give all ranks the same options of cotune.torch, the same settings "
-            "(COTUNE_*) and one installation of cotune, and start them again", name, error,
+            "(COTUNE_*) and one installation of cotune, and start them again", name, _why_untuned(tune),
         )  # fmt: skip
-    elif tune.result != Result.SUCCESS:
-        log.log(level, "programs of process group %r are not tuned: %s", name, error)
-    elif not tune.report.is_tuned:
-        log.log(
-            level, "programs of process group %r are not tuned: a rank missed the pre-sync window; calls run by the "
-            "table that there was", name,
-        )  # fmt: skip
+    elif why := _why_untuned(tune):
+        _warn(name, group_rank, "programs of process group %r are not tuned: %s", name, why)
     elif tune.report.measured == 0:
         log.info("%d sizes of process group %r were known", tune.report.known, name)
     elif prints or log.isEnabledFor(logging.INFO):
@@ -183,7 +284,7 @@ def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, pr
         skipped = f", {tune.report.skipped} skipped" if tune.report.skipped else ""
         sizes = "1 size" if tune.report.measured == 1 else f"{tune.report.measured} sizes"
         foot = f"cotune: {sizes} tuned in {seconds:.1f} s{known}{skipped} (group {name!r})"
-        _show(f"{table(tune.group, manifest)}\n{foot}", prints)
+        _show(f"{table(tune.group, manifest, name, running.origin if running else None)}\n{foot}", prints)
 
 
 def _tell(tune: library.Tune) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import signal
+import subprocess
+import sys
 import time
 import unittest
 from unittest import mock
 
 from cotune import _interrupt, _structs
-from cotune.torch import groups, library, report
+from cotune.constants import Result
+from cotune.torch import decisions, groups, library, report
+from cotune.torch.log import LinesOfGroup
+from cotune.torch.origins import Origin
 from cotune.tune import _progress_function
 
 _WAIT_S = 5.0
@@ -19,22 +25,205 @@ def _event(phase: int) -> library.Tune:
     return library.Tune(phase=phase, group_name=b"0", manifest=b"", error=b"", what=b"")
 
 
-class TableTest(unittest.TestCase):
-    def test_a_choice_that_tied_has_its_time_with_buffers_in_the_cache(self) -> None:
-        tied = {"choice": "cuda/b", "outcome": "timed", "is_default": False, "time_us": 15.2, "warm_time_us": 14.6, "reason": ""}
-        alone = {**tied, "choice": "cuda/c", "time_us": 20.0, "warm_time_us": None}
-        self.assertTrue(report._choice_line(tied, 15.2).endswith("0.0152 ms 100.0%  (0.0146 ms with buffers in the cache)"))
-        self.assertTrue(report._choice_line(alone, 15.2).endswith("0.0200 ms  76.0%"))
+PROGRAM = "program p; %x = input f32 [R, 8]; %y = all_reduce sum %x; return %y"
 
-    def test_what_lost_the_first_of_two_heats_comes_last(self) -> None:
-        winner = {"choice": "a", "outcome": "timed", "is_default": False, "time_us": 980.0, "warm_time_us": None, "reason": ""}
-        lost = {**winner, "choice": "b", "outcome": "lost_heat", "time_us": 900.0}
-        measured = {"bytes": 64, "why": "the fastest", "choices": [lost, winner]}
-        text = "program p\n%x = input f32 [R, 8]\n%y = all_reduce sum %x\nreturn %y\n"
-        lines = report._size_lines(text, 2, 2, {"choice": "a", "bytes": 64, "measured": [measured]})
-        self.assertTrue(lines[1].startswith("  a ") and lines[1].endswith("0.9800 ms 100.0%"), lines)
-        self.assertTrue(lines[2].startswith("  b ") and lines[2].endswith("(lost the first of two heats)"), lines)
-        self.assertEqual(lines[3], "  runs a: the fastest")
+
+def _choice(name: str, time_us: float, outcome: str = "timed", **more: object) -> dict:
+    return {
+        "choice": name, "outcome": outcome, "is_default": False, "time_us": time_us, "warm_time_us": None, "reason": "", **more,
+    }  # fmt: skip
+
+
+def _answer(runs: str, *choices: dict, **more: object) -> dict:
+    measured = {"bytes": 64, "why": "the fastest", "choices": list(choices), "measured_unix_s": 1_800_000_000}
+    return {"choice": runs, "source": "table", "refused": "", "bytes": 64, "measured": [measured], **more}
+
+
+class TableTest(unittest.TestCase):
+    def _rows(self, answer: dict) -> list[str]:
+        """The lines of the choices, with the spaces of the columns as one."""
+        head, *rows = report._size_lines("TUNE p", answer)
+        self.assertEqual(head, "TUNE p")
+        return [" ".join(row.split()) for row in rows]
+
+    def test_a_choice_that_tied_has_its_time_with_buffers_in_the_cache(self) -> None:
+        tied, alone = _choice("cuda/b", 15.2, warm_time_us=14.6), _choice("cuda/c", 20.0)
+        self.assertEqual(
+            self._rows(_answer("cuda/b", alone, tied)),
+            [
+                "cuda/b 0.0152 ms 100.0% (runs, 0.0146 ms with buffers in the cache)", "cuda/c 0.0200 ms 76.0%",
+                "runs cuda/b: the fastest",
+            ],
+        )  # fmt: skip
+
+    def test_the_choice_that_runs_is_first_and_marked(self) -> None:
+        """Faster ones may have left the race, lost a heat, or be faster inside the noise."""
+        answer = _answer(
+            "runs", _choice("early", 900.0, "outpaced"), _choice("heat", 800.0, "lost_heat"), _choice("noise", 980.0),
+            _choice("runs", 1000.0, is_default=True), _choice("slow", 2000.0), _choice("broken", 0.0, "launch_failed"),
+        )  # fmt: skip
+        self.assertEqual(
+            self._rows(answer),
+            [
+                "runs 1.0000 ms 100.0% (runs, default)", "noise 0.9800 ms 102.0%", "slow 2.0000 ms 50.0%",
+                "early 0.9000 ms (eliminated early)", "heat 0.8000 ms (lost the first of two heats)",
+                "runs runs: the fastest, 1 more choice",
+            ],
+        )  # fmt: skip
+
+    def test_the_default_runs_for_a_winner_that_cannot(self) -> None:
+        answer = _answer("b", _choice("a", 10.0), _choice("b", 20.0), source="default_after_refusal", refused="a: too large")
+        self.assertEqual(
+            self._rows(answer),
+            [
+                "b 0.0200 ms 100.0% (runs)", "a 0.0100 ms 200.0%",
+                "runs b: the default, because the tuned choice cannot run (a: too large)",
+            ],
+        )  # fmt: skip
+
+    def test_the_next_best_choice_runs_for_a_winner_that_cannot(self) -> None:
+        answer = _answer("b", _choice("a", 10.0), _choice("b", 20.0), source="next_best", refused="a: too large")
+        self.assertEqual(
+            self._rows(answer)[-1], "runs b: the next best choice, because the tuned choice cannot run (a: too large)"
+        )
+
+    def test_a_choice_without_a_time_runs(self) -> None:
+        answer = _answer("b", _choice("a", 10.0), source="default_after_refusal", refused="a: too large")
+        self.assertEqual(self._rows(answer)[0], "a 0.0100 ms")
+
+    def test_a_size_that_was_not_measured(self) -> None:
+        unmeasured = ["runs a: this size was not measured"]
+        self.assertEqual(self._rows({**_answer("a"), "measured": []}), unmeasured)
+        self.assertEqual(self._rows(_answer("a", _choice("a", 10.0), relative="all_reduce sum f32")), unmeasured)
+
+    def test_the_head_names_the_function(self) -> None:
+        functions = mock.Mock()
+        functions.cotune_group_size.return_value = 2
+        origin = Origin("Model.forward", "model.py", 12)
+        other = Origin("Other.forward", "model.py", 40)
+        with (
+            mock.patch.object(report._native, "library", lambda: functions),
+            mock.patch.object(report, "explained", lambda *_: _answer("a", _choice("a", 10.0))),
+            mock.patch.object(decisions, "_graphs", []),
+        ):
+            shown = report.table(1, f"rows 2: {PROGRAM}", "0", origin)
+            self.assertEqual(
+                shown.splitlines()[0], "TUNE p(f32 [R, 8]) of Model.forward (model.py:12), R = 2, 2 ranks"
+            )
+            text = PROGRAM.replace("; ", "\n")
+            for number, each in enumerate((origin, other)):
+                made = decisions.ProgramDecision(text, "0", ["all_reduce"], 1, [2], [], each)
+                decisions._graphs.append(decisions.GraphDecision(number, 1, 0.0, [made], []))
+            shown = report.table(1, f"rows 2: {PROGRAM}", "0", None)
+            self.assertEqual(
+                shown.splitlines()[0], "TUNE p(f32 [R, 8]) of Model.forward (model.py:12) and 1 more, R = 2, 2 ranks"
+            )
+
+
+class OutcomeTest(unittest.TestCase):
+    """The end of a tune is kept for explain(), and shown."""
+
+    def setUp(self) -> None:
+        functions = mock.Mock()
+        functions.cotune_group_rank.return_value, functions.cotune_group_device.return_value = 0, -1
+        functions.cotune_group_size.return_value = 2
+        functions.cotune_last_result.return_value = 0
+        self.answer: dict | None = None
+        self.entry = groups.GroupEntry("0", "host", mock.Mock(_handle=mock.Mock(exclusive=mock.MagicMock())), "")
+        for each in (
+            mock.patch.object(report._native, "library", lambda: functions),
+            mock.patch.object(report, "explained", lambda *_: self.answer),
+            mock.patch.dict(groups._entries, {("0", -1): self.entry}),
+            mock.patch.object(report, "_shows_tables", False),
+        ):
+            each.start()
+            self.addCleanup(each.stop)
+        self.addCleanup(report._failures_shown.clear)
+        self.addCleanup(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
+
+    def _tune(self, result: int = 0, error: bytes = b"", cells: tuple[bytes, ...] = (), text: str = PROGRAM) -> None:
+        manifest = f"rows 1,8: {text}".encode()
+        begins = library.Tune(phase=library.TUNE_BEGINS, group_name=b"0", manifest=manifest, error=b"", what=b"")
+        report._listener(None, ctypes.byref(begins))
+        for cell in cells:
+            begins.phase, begins.what = library.TUNE_MEASURES, cell
+            report._listener(None, ctypes.byref(begins))
+        begins.phase, begins.result, begins.error = library.TUNE_HAS_ENDED, result, error
+        begins.report.is_tuned, begins.report.measured = int(result == 0), len(cells)
+        report._listener(None, ctypes.byref(begins))
+
+    def test_a_tune_that_failed_has_tuned_nothing(self) -> None:
+        with self.assertLogs("cotune.torch", "WARNING"):
+            self._tune(Result.ERROR_INTERRUPTED, b"interrupted (Ctrl-C)", (b"program p, 1 row",))
+        self.assertEqual(
+            groups.explain(), ["group 0: a group of cotune on host; 1 program is not tuned: interrupted (Ctrl-C)"]
+        )
+        self.assertEqual(self.entry.programs[PROGRAM].measured, set())
+        self._tune(cells=(b"program p, 8 rows",))
+        self.assertEqual(groups.explain(), ["group 0: a group of cotune on host; 1 program is tuned"])
+        self.assertEqual(self.entry.programs[PROGRAM].measured, {8})
+        self.assertEqual(self.entry.programs[PROGRAM].rows, {1, 8})
+        other = PROGRAM.replace("program p", "program q")
+        with self.assertLogs("cotune.torch", "WARNING"):
+            self._tune(Result.ERROR_ENVIRONMENT, b"no choice ran", text=other)
+        self.assertEqual(
+            groups.explain(),
+            ["group 0: a group of cotune on host; 1 program is tuned; 1 program is not tuned: no choice ran"],
+        )
+
+    def test_a_program_whose_results_could_not_be_saved_is_tuned_all_the_same(self) -> None:
+        untuned = "; 1 program is not tuned: the disk is full"
+        for source, relative, line in (
+            ("default", None, untuned), ("table", "all_reduce sum f32", untuned), ("table", None, "; 1 program is tuned"),
+        ):  # fmt: skip
+            self.answer = {**_answer("a"), "source": source, "relative": relative}
+            with self.assertLogs("cotune.torch", "INFO"):
+                self._tune(Result.ERROR_DATABASE, b"the disk is full")
+            self.assertEqual(groups.explain(), [f"group 0: a group of cotune on host{line}"])
+
+    def test_the_same_failure_is_one_warning(self) -> None:
+        with self.assertLogs("cotune.torch", "INFO") as shown:
+            for error in (b"no choice ran", b"no choice ran", b"another"):
+                self._tune(Result.ERROR_ENVIRONMENT, error)
+        levels = [each.levelname for each in shown.records if "are not tuned" in each.getMessage()]
+        self.assertEqual(levels, ["WARNING", "INFO", "WARNING"])
+
+    def test_the_function_that_runs_a_graph_out_of_a_cache(self) -> None:
+        self._tune(cells=(b"program p, 1 row", b"program p, 8 rows"))
+        origin = self.entry.programs[PROGRAM].origin
+        self.assertEqual((origin.function.split(".")[-1], origin.file), ("_tune", __file__))
+        self.assertEqual(self.entry.programs[PROGRAM].measured, {1, 8})
+
+
+class LogTest(unittest.TestCase):
+    def test_a_warning_of_a_group_is_shown_once(self) -> None:
+        late = "ranks often started late, {} times in one cell (all_reduce/sum/f32/world2x2/program05615a0e/count{}): load"
+        choice = "host/ring?chunk={} computed 3 wrong elements on rank {}"
+        lines, others = LinesOfGroup(), LinesOfGroup()
+        with self.assertLogs("cotune.torch", "INFO") as shown:
+            lines(logging.WARNING, late.format(17, 512))
+            lines(logging.WARNING, late.format(4, 64))
+            others(logging.WARNING, late.format(4, 64))
+            for chunk, rank in ((1024, 0), (4096, 0), (4096, 1), (4096, 1)):
+                lines(logging.WARNING, choice.format(chunk, rank))
+            for _ in range(2):
+                lines(logging.ERROR, "rank 1 is lost")
+        levels = [each.levelname for each in shown.records]
+        warning, info, error = "WARNING", "INFO", "ERROR"
+        self.assertEqual(levels, [warning, info, warning, warning, warning, warning, info, error, error])
+        self.assertEqual(shown.records[1].getMessage(), late.format(4, 64))
+
+    def test_a_line_without_logging_has_a_prefix(self) -> None:
+        """In another process, because this one has handlers."""
+        code = (
+            "import logging; from cotune.torch.log import LinesOfGroup, log; lines = LinesOfGroup()\n"
+            "lines(logging.WARNING, '5 % late'); lines(logging.INFO, 'detail'); log.warning('cotune leaves %s', 'it')\n"
+            "logging.basicConfig(format='%(name)s %(message)s'); log.warning('later')"
+        )
+        ended = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True)
+        shown = ended.stderr.splitlines()
+        self.assertEqual(shown[-3:], ["cotune: 5 % late", "cotune leaves it", "cotune.torch later"])
+        self.assertNotIn("detail", ended.stderr)
 
 
 class InterruptTest(unittest.TestCase):

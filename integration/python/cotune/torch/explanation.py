@@ -1,0 +1,271 @@
+"""Explains what runs: for each program its place in the code and, for each tuned size, the choice, its time and its age.
+
+All of it is known from the database as well as from a tune of this process. It concerns the programs of graphs that were
+compiled here, and of those that came out of Inductor's cache: the code that Inductor generated has their texts.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import datetime
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+from cotune.errors import CotuneError
+from cotune.torch import compat, decisions, groups, report
+from cotune.torch.decisions import ProgramDecision
+from cotune.torch.manifest import parse_manifest
+from cotune.torch.program_text import in_one_line
+
+_CALL = "torch.ops.cotune.program.default("
+_NOT_SEEN = (
+    "collectives outside of compiled graphs (DDP, hooks of FSDP2, graph breaks, async_op=True, eager calls) are not seen, and "
+    "run by PyTorch\n"
+)
+_DECIDED_BEFORE = "not tuned: its collectives run as an earlier program has decided, or by the default"
+
+
+@dataclasses.dataclass
+class SizeExplanation:
+    """The choice that a program runs at one row count. Times are in microseconds, of one call.
+
+    Attributes:
+      rows: the row count.
+      choice: runs at this size.
+      source: "table" if it was tuned; "relative" if it runs by the row of another call, which `note` names; otherwise as
+        cotune_explain_json has it.
+      time_us: of the choice when it was measured; None on a rank that does not know it, and if it was not.
+      default_time_us: of the default choice in the same measurement.
+      gain: default_time_us / time_us.
+      is_measured_here: whether this process has measured the size; the database knew it otherwise.
+      measured_unix_s: the time of the measurement; None on a rank that does not know it.
+      is_default: whether the choice is the default one; its gain is 1 then.
+      note: a reason that the numbers need, or "".
+    """
+
+    rows: int
+    choice: str
+    source: str
+    time_us: float | None = None
+    default_time_us: float | None = None
+    gain: float | None = None
+    is_measured_here: bool = False
+    measured_unix_s: int | None = None
+    is_default: bool = False
+    note: str = ""
+
+
+# Sizes.
+
+
+def _verdict(choices: list[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None:
+    """The first choice with a time of the decisive heat that has these members."""
+    for each in choices:
+        is_wanted = all(each[name] == value for name, value in wanted.items())
+        if is_wanted and each["time_us"] and each["outcome"] in ("timed", "outpaced"):
+            return each
+    return None
+
+
+def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, knows_ages: bool) -> SizeExplanation:
+    """The explanation of one size, from an answer of cotune_explain_program_json.
+
+    `knows_ages`: whether the rank has the database, and so the time of each measurement.
+    """
+    size = SizeExplanation(rows, answer["choice"], answer["source"])
+    if answer.get("relative"):
+        size.source, size.note = "relative", f"not measured: it runs by the row of {answer['relative']}"
+        return size
+    if size.source != "table":
+        size.note = f"the tuned choice cannot run: {answer['refused']}" if answer["refused"] else program.why_untuned
+        return size
+    size.is_measured_here = rows in program.measured
+    measured = report.measured_size(answer)
+    if measured is None:
+        return size
+    if knows_ages or size.is_measured_here:
+        size.measured_unix_s = measured.get("measured_unix_s") or None
+    runs = _verdict(measured["choices"], choice=size.choice)
+    default = _verdict(measured["choices"], is_default=True)
+    if runs is not None:
+        size.time_us = runs["time_us"]
+    if default is not None:
+        size.default_time_us = default["time_us"]
+        size.is_default = default["choice"] == size.choice
+        if default["outcome"] == "outpaced" and not size.is_default:
+            size.note = "the default eliminated early"
+    if size.time_us and size.default_time_us:
+        size.gain = size.default_time_us / size.time_us
+    return size
+
+
+def sizes_of(entry: groups.GroupEntry, text: str, rows: Iterable[int]) -> list[SizeExplanation]:
+    """The sizes of a program in a group: those that are tuned, or else the first one.
+
+    None if the group is plain, has failed, or is in a call of another thread.
+    """
+    if entry.is_plain or entry.group is None:
+        return []
+    known = entry.programs.get(text)
+    program = known or groups.ProgramOfGroup(why_untuned=_DECIDED_BEFORE)
+    answers = {}
+    try:
+        with entry.group._handle.exclusive() as address:
+            for each in sorted({*rows, *program.rows}):
+                answers[each] = report.explained(address, text, each)
+    except CotuneError:
+        return []
+    sizes = {each: answer for each, answer in answers.items() if answer is not None}
+    tuned = {each for each, answer in sizes.items() if each in program.rows or report.measured_size(answer) is not None}
+    return [size_of(sizes[each], each, program, entry.group.rank == 0) for each in sorted(tuned) or sorted(sizes)[:1]]
+
+
+def _entry_of(name: str, text: str) -> groups.GroupEntry | None:
+    """The group that runs a program: the one that has tuned it, or the first one of that name."""
+    found = [entry for entry in groups.entries() if entry.name == name]
+    return next((entry for entry in found if text in entry.programs), found[0] if found else None)
+
+
+def _sizes_of_decision(program: ProgramDecision) -> tuple[groups.GroupEntry | None, list[SizeExplanation]]:
+    text = in_one_line(program.text)
+    entry = _entry_of(program.group, text)
+    return entry, [] if entry is None else sizes_of(entry, text, program.rows)
+
+
+# Graphs that came out of a cache.
+
+
+@functools.lru_cache(maxsize=1024)
+def _calls_of(file: str) -> tuple[tuple[str, str, str], ...]:
+    """(program, group, manifest) of each program operator that generated code calls."""
+    found = []
+    try:
+        with open(file, encoding="utf-8") as source:
+            lines = [line.strip() for line in source if line.strip().startswith(_CALL)]
+    except (OSError, UnicodeDecodeError):
+        return ()
+    for line in lines:
+        try:
+            call = ast.parse(line, mode="eval").body
+            texts = [each.value for each in call.args[2:5] if isinstance(each, ast.Constant)]
+        except (SyntaxError, AttributeError):
+            continue
+        if len(texts) == 3 and all(isinstance(each, str) for each in texts):
+            found.append(tuple(texts))
+    return tuple(found)
+
+
+def _cached_programs() -> list[ProgramDecision]:
+    """The programs of graphs that this process runs, and has not compiled or does not list any more."""
+    rows: dict[tuple[str, str], set[int]] = {}
+    for entry in groups.entries():
+        for text, program in entry.programs.items():
+            rows.setdefault((entry.name, text), set()).update(program.rows)
+    for file in compat.generated_files():
+        for text, group, manifest in _calls_of(file):
+            rows.setdefault((group, text), set())
+            for each in parse_manifest(manifest) if manifest else []:
+                rows.setdefault((group, each.text), set()).update(each.rows)
+    listed = {(each.group, in_one_line(each.text)) for graph in decisions.graphs() for each in graph.programs}
+    made = []
+    for (group, text), counts in rows.items():
+        if (group, text) in listed:
+            continue
+        entry = _entry_of(group, text)
+        known = entry.programs.get(text) if entry is not None else None
+        origin = known.origin if known is not None else None
+        made.append(ProgramDecision(text.replace("; ", "\n"), group, [], 0, sorted(counts), [], origin))
+    return made
+
+
+# Text and data.
+
+
+def _time_text(time_us: float | None) -> str:
+    return "-" if time_us is None else f"{time_us:.1f} us"
+
+
+def _gain_text(size: SizeExplanation) -> str:
+    if size.gain is None:
+        return "-"
+    return "default" if size.is_default else f"{size.gain:.2f}x"
+
+
+def _since_text(size: SizeExplanation) -> str:
+    if size.source != "table":
+        return size.note
+    if size.is_measured_here:
+        since = "measured by this process"
+    elif size.measured_unix_s is None:
+        since = "from the database"
+    else:
+        since = f"from the database, {datetime.datetime.fromtimestamp(size.measured_unix_s).date().isoformat()}"
+    return f"{since}; {size.note}" if size.note else since
+
+
+def size_lines(sizes: list[SizeExplanation]) -> list[str]:
+    """The table of a program's sizes."""
+    if not sizes:
+        return []
+    cells = [("rows", "runs", "time", "gain", "since")]
+    cells += [
+        (str(each.rows), each.choice, _time_text(each.time_us), _gain_text(each), _since_text(each)) for each in sizes
+    ]
+    width = [max(len(row[column]) for row in cells) for column in range(4)]
+    return [
+        f"    {rows:>{width[0]}}  {choice:<{width[1]}}  {time:>{width[2]}}  {gain:>{width[3]}}  {since}"
+        for rows, choice, time, gain, since in cells
+    ]
+
+
+class _Lines:
+    """Makes the lines of each program, once if several graphs have the program."""
+
+    def __init__(self) -> None:
+        self._written: set[tuple[str, str]] = set()
+
+    def of(self, program: ProgramDecision) -> list[str]:
+        key = (program.group, in_one_line(program.text))
+        if key in self._written:
+            return ["    its sizes are listed above"]
+        entry, sizes = _sizes_of_decision(program)
+        if entry is None:
+            return ["    it has not run yet"]
+        if entry.is_plain:
+            return ["    PyTorch's own collectives run it"]
+        if sizes:
+            self._written.add(key)
+        return size_lines(sizes)
+
+
+def explain() -> str:
+    """Explains each collective, each program with the choices that it runs, and each process group."""
+    lines = _Lines()
+    text = decisions.explain(lines.of)
+    cached = _cached_programs()
+    if cached:
+        text += "programs of graphs that came out of a cache:\n"
+    for program in cached:
+        name = f"  {program.text.splitlines()[0]}{decisions.place(program.origin)}: group {program.group}"
+        text += "\n".join([name, *lines.of(program)]) + "\n"
+    return text + _NOT_SEEN + "".join(f"{line}\n" for line in groups.explain())
+
+
+def explain_data() -> list[dict[str, Any]]:
+    """The same as data: a dict for each graph, as GraphDecision has it, with the sizes of each program.
+
+    A last dict, of which `is_from_cache` is true and `number` -1, has the programs of graphs that came out of a cache, if
+    there are any.
+    """
+    found = [{**each, "is_from_cache": False} for each in decisions.explain_data()]
+    if cached := _cached_programs():
+        graph = decisions.GraphDecision(-1, 0, 0.0, cached, [])
+        found.append({**dataclasses.asdict(graph), "is_from_cache": True})
+    for graph in found:
+        for program in graph["programs"]:
+            program["name"] = report.program_name(program["text"])
+            decision = ProgramDecision(program["text"], program["group"], [], 0, program["rows"], [])
+            program["sizes"] = [dataclasses.asdict(size) for size in _sizes_of_decision(decision)[1]]
+    return found

@@ -1,0 +1,196 @@
+"""The sizes at which programs with dynamic rows are tuned, and the calls that are counted until then.
+
+A program with dynamic rows owns the kinds of collectives that it was the first to decide: at all numbers of elements, by
+what was measured at some sizes of its grid. These sizes are settled. Calls at other sizes are counted by owner and size,
+by collective and not by graph, so that all ranks have the same counts at calls that match. A size that has been called
+CALLS times is due: its next call is where the ranks meet and tune it (docs/decisions/0030-sizes-as-they-come.md).
+
+Nothing here communicates. All ranks do the same in the same order, except for captures (see Owner.is_closed).
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import hashlib
+from collections.abc import Iterable
+
+from cotune.torch.collective_key import Key, key_of
+from cotune.torch.manifest import Entry, bytes_of
+from cotune.torch.program_text import ALL, ONE, SHARE, Program, parse
+
+# A size that is called less often is not tuned.
+CALLS = 4
+# The sizes of one tune.
+SIZES_MAX = 3
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> Program:
+    return parse(text)
+
+
+def keys_at(text: str, rows: int, ranks: int) -> list[tuple[Key, bool]]:
+    """The key of each collective of a program that is run with so many rows, and whether its operand has one row anyway."""
+    program = _parsed(text)
+    counts = {ONE: 1, ALL: rows, SHARE: rows // ranks}
+    found = []
+    for node in program.nodes:
+        if node.is_collective:
+            type_ = program.types[node.operands[0]]
+            key = key_of(node, type_.dtype, counts[type_.rows] * type_.columns, ranks)
+            found.append((key, type_.rows == ONE))
+    return found
+
+
+class Sizes:
+    """The grid of a program with dynamic rows: its row counts, ascending."""
+
+    def __init__(self, entry: Entry, ranks: int):
+        self.grid = entry.rows
+        first = _parsed(entry.text).first_collective_type()
+        self._row_bytes = first.columns * bytes_of(first.dtype)
+        # The elements of each kind of collective at the first row count; of two equal kinds the first.
+        self._elements: dict[str, int] = {}
+        for key, has_one_row in keys_at(entry.text, self.grid[0], ranks):
+            if not has_one_row:
+                self._elements.setdefault(key.text, key.rows)
+
+    def number_of(self, key: Key) -> int:
+        """The place in the grid of the largest row count that is not above that of a call, -1 if all are.
+
+        A collective that the program lacks counts by its bytes.
+        """
+        if key.text in self._elements:
+            have, unit = key.rows * self.grid[0], self._elements[key.text]
+        else:
+            have, unit = key.rows * bytes_of(_parsed(key.text).inputs[0].dtype), self._row_bytes
+        return sum(rows * unit <= have for rows in self.grid) - 1
+
+    def near(self, key: Key) -> list[int]:
+        """The places in the grid around a call; none has more than four times its rows, except the first of the grid."""
+        number = self.number_of(key)
+        return [each for each in range(number - 1, number + 2) if 0 <= each < len(self.grid)]
+
+
+class Owner:
+    """A program with dynamic rows, and its sizes.
+
+    Attributes:
+      text: of the program.
+      name: short, equal on all ranks.
+      meetings: how often the ranks have met for its sizes.
+      is_closed: no size is tuned any more. A rank that captures a call closes the owner by itself, and the other ranks do
+        so at the next meeting.
+    """
+
+    def __init__(self, entry: Entry, ranks: int):
+        self.text = entry.text
+        self.name = hashlib.sha256(entry.text.encode()).hexdigest()[:16]
+        self.meetings = 0
+        self.is_closed = False
+        self._sizes = Sizes(entry, ranks)
+        self._settled: set[int] = set()  # places in the grid, as all numbers here
+        self._calls: collections.Counter[int] = collections.Counter()
+
+    def number_of(self, key: Key) -> int:
+        """The place in the grid at which calls like this one are tuned."""
+        return max(0, self._sizes.number_of(key))
+
+    def is_settled(self, number: int) -> bool:
+        return self.is_closed or number in self._settled
+
+    def count(self, number: int) -> None:
+        self._calls[number] += 1
+
+    def is_due(self, number: int, more_calls: int = 0) -> bool:
+        """Returns true if the next call of this size is a meeting; `more_calls` come before it."""
+        return not self.is_settled(number) and self._calls[number] + more_calls >= CALLS
+
+    def settle_near(self, key: Key) -> Entry:
+        """Settles the sizes around a call. Returns what is tuned."""
+        return self._settle(self._sizes.near(key))
+
+    def settle_called(self, key: Key) -> Entry:
+        """Settles the size of a call, and others that were called, most often first. Returns what is tuned."""
+        due = self.number_of(key)
+        called = [number for number, _ in self._calls.most_common() if number not in self._settled | {due}]
+        # Sizes with the same count are in the order of their first calls, which is that of all ranks.
+        return self._settle([due, *called[: SIZES_MAX - 1]])
+
+    def _settle(self, numbers: list[int]) -> Entry:
+        self._settled.update(numbers)
+        for number in numbers:
+            self._calls.pop(number, None)
+        rows = tuple(self._sizes.grid[number] for number in sorted(numbers))
+        return Entry(self.text, rows, has_any_rows=True)
+
+
+class Owners:
+    """The owners of one process group on one device, and the keys that were decided by themselves."""
+
+    def __init__(self, ranks: int):
+        self._ranks = ranks
+        self._by_text: dict[str, Owner] = {}  # by the text of the collective's key
+        self._exact: set[Key] = set()
+
+    def decide(self, key: Key) -> None:
+        """Notes that a key is decided by itself, unless its collective has an owner."""
+        if key.text not in self._by_text:
+            self._exact.add(key)
+
+    def claim(self, entry: Entry) -> Owner | None:
+        """Makes a program the owner of its collectives that have none. Returns None if all of them have one."""
+        made = Owner(entry, self._ranks)
+        for key, has_one_row in keys_at(entry.text, entry.rows[0], self._ranks):
+            if has_one_row:
+                self.decide(key)
+            else:
+                self._by_text.setdefault(key.text, made)
+        return made if made in self._by_text.values() else None
+
+    def close(self) -> None:
+        """Closes all owners, because no size is ever tuned."""
+        for owner in self._by_text.values():
+            owner.is_closed = True
+
+    def owner_of(self, key: Key) -> Owner | None:
+        """The owner that decides a key; None if the key is decided by itself, or not at all."""
+        return None if key in self._exact else self._by_text.get(key.text)
+
+    def open_owners(self, keys: Iterable[Key]) -> list[Owner]:
+        """The owners of these keys that may decide them anew."""
+        found = dict.fromkeys(self.owner_of(key) for key in keys)
+        return [owner for owner in found if owner is not None and not owner.is_closed]
+
+    def due_owner(self, key: Key) -> Owner | None:
+        """The owner for whose sizes the ranks meet before this call; None if they do not."""
+        counted = self._counted(key)
+        return counted[0] if counted is not None and counted[0].is_due(counted[1]) else None
+
+    def is_due_within(self, keys: list[Key]) -> bool:
+        """Returns true if one of these calls, one after the other, is a meeting."""
+        before: collections.Counter[tuple[Owner, int]] = collections.Counter()
+        for counted in filter(None, map(self._counted, keys)):
+            if counted[0].is_due(counted[1], before[counted]):
+                return True
+            before[counted] += 1
+        return False
+
+    def count(self, keys: Iterable[Key]) -> None:
+        """Counts calls that have run."""
+        for owner, number in filter(None, map(self._counted, keys)):
+            owner.count(number)
+
+    def are_settled(self, keys: Iterable[Key]) -> bool:
+        """Returns true if none of these calls is counted, now and later."""
+        return not any(map(self._counted, keys))
+
+    def _counted(self, key: Key) -> tuple[Owner, int] | None:
+        """The owner and the size for which a call is counted; None if it is not."""
+        owner = self.owner_of(key)
+        # The ranks cannot meet at a broadcast.
+        if owner is None or not key.waits_for_all:
+            return None
+        number = owner.number_of(key)
+        return None if owner.is_settled(number) else (owner, number)

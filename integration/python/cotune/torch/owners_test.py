@@ -1,0 +1,160 @@
+"""The sizes of programs with dynamic rows: which are tuned first, which calls are counted, and when a size is due."""
+
+from __future__ import annotations
+
+import unittest
+
+from cotune.torch.collective_key import Key
+from cotune.torch.manifest import Entry
+from cotune.torch.owners import CALLS, Owners, Sizes, keys_at
+
+SUM = "program a; %x = input f32 [R, 64]; %y = all_reduce sum %x; return %y"
+WIDE_SUM = "program b; %x = input f32 [R, 256]; %y = all_reduce sum %x; %z = relu %y; return %z"
+TWO_SUMS = (
+    "program c; %x = input f32 [R, 64]; %w = input f32 [R, 128]; %y = all_reduce sum %x; %z = all_reduce sum %w; "
+    "return %y, %z"
+)
+GATHER = "program d; %x = input bf16 [R/n, 64]; %y = all_gather %x; return %y"
+SPREAD = "program e; %x = input f32 [R, 64]; %y = broadcast %x, root=0; %z = all_reduce sum %y; return %z"
+ONE_ROW = "program f; %x = input f32 [R, 64]; %w = input f32 [1, 8]; %y = all_reduce sum %x; %z = all_reduce max %w; return %y, %z"
+GRID = (4, 16, 64, 256, 1024)
+
+
+def entry(text: str) -> Entry:
+    return Entry(text, GRID, has_any_rows=True)
+
+
+def keys(text: str, rows: int) -> list[Key]:
+    return [key for key, _ in keys_at(text, rows, 2)]
+
+
+def key(text: str, rows: int) -> Key:
+    return keys(text, rows)[0]
+
+
+class SizesTest(unittest.TestCase):
+    def _near(self, text: str, call: Key) -> list[int]:
+        sizes = Sizes(entry(text), 2)
+        return [sizes.grid[number] for number in sizes.near(call)]
+
+    def test_the_first_sizes_lie_around_the_call(self) -> None:
+        for rows, wanted in (
+            (1, [4]), (3, [4]), (4, [4, 16]), (15, [4, 16]), (16, [4, 16, 64]), (63, [4, 16, 64]), (64, [16, 64, 256]),
+            (1023, [64, 256, 1024]), (1024, [256, 1024]), (10**9, [256, 1024]),
+        ):  # fmt: skip
+            with self.subTest(rows=rows):
+                self.assertEqual(self._near(SUM, key(SUM, rows)), wanted)
+                self.assertTrue(all(each <= 4 * rows for each in wanted) or wanted == [4])
+
+    def test_a_call_of_another_program_counts_by_its_elements(self) -> None:
+        self.assertEqual(self._near(SUM, key(WIDE_SUM, 4)), [4, 16, 64])
+        self.assertEqual(self._near(WIDE_SUM, key(SUM, 64)), [4, 16, 64])
+
+    def test_a_program_without_the_collective_counts_by_bytes(self) -> None:
+        # 64 rows of 128 bytes, and 32 rows of 256 bytes.
+        self.assertEqual(self._near(SUM, key(GATHER, 64)), [4, 16, 64])
+        self.assertEqual(self._near(GATHER, key(SUM, 32)), [16, 64, 256])
+
+    def test_of_two_equal_collectives_the_first_counts(self) -> None:
+        first, second = keys(TWO_SUMS, 16)
+        self.assertEqual(self._near(TWO_SUMS, first), [4, 16, 64])
+        self.assertEqual(self._near(TWO_SUMS, second), [4, 16, 64])
+        self.assertEqual(self._near(TWO_SUMS, key(TWO_SUMS, 15)), [4, 16])
+
+
+class OwnersTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.owners = Owners(2)
+
+    def _claim(self, text: str, call: Key) -> None:
+        self.owner = self.owners.claim(entry(text))
+        self.assertIsNotNone(self.owner)
+        self.owner.settle_near(call)
+
+    def _count(self, text: str, rows: int, calls: int) -> None:
+        for _ in range(calls):
+            self.assertIsNone(self.owners.due_owner(key(text, rows)))
+            self.owners.count(keys(text, rows))
+
+    def test_a_program_owns_what_has_no_owner(self) -> None:
+        self._claim(SUM, key(SUM, 16))
+        self.assertIsNone(self.owners.claim(entry(WIDE_SUM)))
+        self.assertIs(self.owners.owner_of(key(WIDE_SUM, 5)), self.owner)
+        self.assertIsNone(self.owners.owner_of(key(GATHER, 64)))
+        gathers = self.owners.claim(entry(GATHER))
+        self.assertIs(self.owners.owner_of(key(GATHER, 64)), gathers)
+
+    def test_a_size_is_due_after_some_calls(self) -> None:
+        self._claim(SUM, key(SUM, 16))
+        self._count(SUM, 256, CALLS - 1)
+        # Calls of the same size with other rows, and in another program.
+        self._count(WIDE_SUM, 100, 1)
+        self.assertIs(self.owners.due_owner(key(SUM, 1023)), self.owner)
+        self.assertIsNone(self.owners.due_owner(key(SUM, 1024)))
+        self.assertEqual(self.owner.settle_called(key(SUM, 300)).rows, (256,))
+        self.assertIsNone(self.owners.due_owner(key(SUM, 256)))
+        self.assertTrue(self.owners.are_settled(keys(SUM, 256)))
+
+    def test_settled_sizes_are_never_due(self) -> None:
+        self._claim(SUM, key(SUM, 16))
+        for rows in (1, 4, 16, 255):
+            self.assertTrue(self.owners.are_settled(keys(SUM, rows)))
+            self._count(SUM, rows, 2 * CALLS)
+
+    def test_a_later_tune_has_at_most_three_sizes(self) -> None:
+        self._claim(SUM, key(SUM, 1))
+        for rows, calls in ((16, 1), (64, 2), (1024, 2), (256, CALLS)):
+            self._count(SUM, rows, calls)
+        self.assertEqual(self.owner.settle_called(key(SUM, 256)).rows, (64, 256, 1024))
+        self.assertFalse(self.owners.are_settled(keys(SUM, 16)))
+        self._count(SUM, 16, CALLS - 1)
+        self.assertEqual(self.owner.settle_called(key(SUM, 16)).rows, (16,))
+
+    def test_a_program_whose_own_calls_make_a_size_due(self) -> None:
+        self._claim(TWO_SUMS, key(TWO_SUMS, 4))
+        self.owners.count(keys(SUM, 300) * (CALLS - 1))
+        self.assertIsNone(self.owners.due_owner(key(SUM, 300)))
+        self.assertFalse(self.owners.is_due_within(keys(SUM, 300)))
+        # Its second collective has as many elements as one of twice the rows.
+        self.assertFalse(self.owners.is_due_within(keys(TWO_SUMS, 100)))
+        self.assertTrue(self.owners.is_due_within(keys(TWO_SUMS, 300)))
+
+    def test_keys_that_are_decided_by_themselves_are_not_counted(self) -> None:
+        self.owners.decide(key(SUM, 256))
+        self._claim(SUM, key(SUM, 4))
+        self.assertTrue(self.owners.are_settled(keys(SUM, 256)))
+        self._count(SUM, 256, 2 * CALLS)
+        self.assertEqual(self.owners.open_owners(keys(SUM, 256)), [])
+        self.assertFalse(self.owners.are_settled(keys(SUM, 257)))
+        # After there is an owner no key is decided by itself.
+        self.owners.decide(key(SUM, 257))
+        self.assertFalse(self.owners.are_settled(keys(SUM, 257)))
+
+    def test_a_collective_of_one_row_is_decided_by_itself(self) -> None:
+        self._claim(ONE_ROW, key(ONE_ROW, 4))
+        of_rows, of_one = keys(ONE_ROW, 256)
+        self.assertFalse(self.owners.are_settled([of_rows]))
+        self.assertTrue(self.owners.are_settled([of_one]))
+        self.assertIsNone(self.owners.owner_of(of_one))
+
+    def test_broadcasts_are_not_counted(self) -> None:
+        self._claim(SPREAD, key(SPREAD, 4))
+        spread, summed = keys(SPREAD, 256)
+        self.assertTrue(self.owners.are_settled([spread]))
+        self.assertFalse(self.owners.are_settled([summed]))
+        # Its choice may be decided anew nevertheless.
+        self.assertEqual(self.owners.open_owners([spread]), [self.owner])
+
+    def test_a_closed_owner_is_settled(self) -> None:
+        self._claim(SUM, key(SUM, 4))
+        self._count(SUM, 256, CALLS)
+        self.assertIs(self.owners.due_owner(key(SUM, 256)), self.owner)
+        self.assertEqual(self.owners.open_owners(keys(SUM, 4)), [self.owner])
+        self.owners.close()
+        self.assertIsNone(self.owners.due_owner(key(SUM, 256)))
+        self.assertTrue(self.owners.are_settled(keys(SUM, 1024)))
+        self.assertEqual(self.owners.open_owners(keys(SUM, 4)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
