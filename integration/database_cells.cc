@@ -184,7 +184,8 @@ Status DatabaseCells::Record(const CellResult& cell, const Winner& winner) {
   DatabaseEntry entry{fingerprint_, cell, winner, place_.cotune_version, std::time(nullptr)};
   const auto program = place_.program_texts.find(cell.problem.cls.program_digest);
   if (program != place_.program_texts.end()) entry.program_text = program->second;
-  recorded_.Put(entry);
+  // An unsteady cell takes no other tune's place.
+  if (!cell.is_unsteady) recorded_.Put(entry);
   if (journal_ == nullptr) {
     fresh_.Put(std::move(entry));
     return {};
@@ -257,7 +258,7 @@ Result<bool> DatabaseCells::Save(bool is_forced) {
   // goes, whatever the times of the two say.
   database_.Replace(recorded_);
   // A plugin that is rebuilt every day must not leave its results of every day.
-  database_.DropOtherBuilds(fresh_);
+  database_.DropOtherBuilds(recorded_);
   COTUNE_RETURN_IF_ERROR(database_.Save(place_.path));
   COTUNE_RETURN_IF_ERROR(journal_->Clear());
   return true;

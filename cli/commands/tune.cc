@@ -84,8 +84,10 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
                       .trace_path = flags.trace};
   return TuneAsRank(**context, *settings, flags.plugins, work, process,
                     [&](Job& job, const TuneReport& report, const std::string& database) {
-                      return PrintTune(report, *memory, job.places().ranks_per_host(), database,
-                                       process);
+                      // A launcher may give each rank processors of its own.
+                      const bool has_launcher = SpeaksForJob(*context, process);
+                      const int own_ranks = has_launcher ? 0 : job.places().ranks_per_host();
+                      return PrintTune(report, *memory, own_ranks, database, process);
                     });
 }
 

@@ -48,7 +48,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   result.problem = problem;
   result.buffer_copies = buffers.copies();
   // Too few rounds are worth as little as times that vary much.
-  result.is_unsteady = race.is_cut_short() && !parts_.settings.keep_unsteady;
+  result.is_unsteady = race.is_cut_short();
   result.start_mode = window.mode();  // by which TieBreak knows how many samples count
   for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
   const bool budget_is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - race_begin_ns >= budget_ns_;

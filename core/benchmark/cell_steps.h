@@ -2,7 +2,9 @@
 #ifndef COTUNE_CORE_BENCHMARK_CELL_STEPS_H_
 #define COTUNE_CORE_BENCHMARK_CELL_STEPS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,7 +36,14 @@ class CellSteps {
     if (!all) return all;
     elapsed_ns_ = all->elapsed_ns;
     job_begin_ns_ = all->job_begin_ns;
-    if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
+    // A call that was given up, or that failed on another rank, is the caller's to clean up first.
+    const std::optional<StepFailure> wish = FailureOf(Status(TuneInterrupted()));
+    const bool some_stop = std::any_of(all->records.begin(), all->records.end(),
+                                       [&](const auto& rank) { return rank.failure == wish; });
+    const bool only_stops =
+        std::all_of(all->records.begin(), all->records.end(),
+                    [&](const auto& rank) { return !rank.failure || rank.failure == wish; });
+    if (some_stop && only_stops) return TuneInterrupted();
     return all;
   }
 

@@ -22,13 +22,14 @@ class ChoiceRemoval {
   // For a choice whose calls ended but whose results are wrong: its group is intact.
   static void RemoveWrong(RacingChoice& choice, std::string reason);
   // For a choice that failed on some rank: also makes the group of its backend anew.
-  // kInterrupted: a rank gave the call up because the user wants to stop, which says nothing about
-  // the choice.
+  // kInterrupted, with the groups made anew: a rank gave the call up because the user wants to
+  // stop, which is no fault of the choice.
   template <typename Message>
   Status RemoveFailed(RacingChoice& choice, const ExchangedRecords<Message>& all,
                       const Error& failure) {
+    COTUNE_RETURN_IF_ERROR(RemoveFailed(choice, failure));
     if (all.SomeFailedWith(ErrorCode::kInterrupted)) return Interrupted();
-    return RemoveFailed(choice, failure);
+    return {};
   }
 
  private:

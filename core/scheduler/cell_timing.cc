@@ -47,7 +47,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
 Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
   const int64_t budget_ns = BudgetOfNextCellNs();
   const int64_t end_ns = now_ns_ + budget_ns;
-  ProcessorTimes before = ObservationBegin();
+  const ProcessorTimes begin = ObservationBegin();
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (decided.cell.is_unsteady) {
     ++state_.outcome.unsteady_cells;  // the budget has cut it
@@ -56,16 +56,17 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
   if (!is_judged || !decided.winner) return decided;
   const std::string label = fmt::format("cell {}", cells_done_);
-  COTUNE_TRY(std::string reason, WhyUnsteady(decided, before, label + " processors"));
+  COTUNE_TRY(std::string reason, WhyUnsteady(decided, begin, begin, label + " processors"));
   if (reason.empty()) return decided;
+  DropFailedCallers(cell, decided.cell);
   const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
-  if (has_budget) {
-    before = ObservationBegin();
+  if (has_budget && !cell.callers.empty()) {
+    const ProcessorTimes again = TimesNow();
     COTUNE_TRY(decided, MeasureAgain(cell, problem, std::move(decided),
                                      budget_ns == 0 ? 0 : end_ns - now_ns_));
     if (!decided.winner) return decided;
     if (!decided.cell.is_unsteady) {
-      COTUNE_TRY(reason, WhyUnsteady(decided, before, label + " processors again"));
+      COTUNE_TRY(reason, WhyUnsteady(decided, again, begin, label + " processors again"));
       if (reason.empty()) return decided;
     }
   }
@@ -87,15 +88,19 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   return decided;
 }
 
+void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {
+  const auto has_failed = [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    return std::any_of(result.verdicts.begin(), result.verdicts.end(), [&](const Verdict& verdict) {
+      const bool has_raced =
+          verdict.outcome == Outcome::kTimed || verdict.outcome == Outcome::kOutpaced;
+      return verdict.id == caller->id() && (!has_raced || verdict.wrong_elements > 0);
+    });
+  };
+  std::erase_if(cell.callers, has_failed);
+}
+
 Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& problem,
                                              DecidedCell first, int64_t budget_ns) {
-  // A choice that failed is not tried a second time: it may have waited for a whole timeout.
-  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
-    return std::any_of(
-        first.cell.verdicts.begin(), first.cell.verdicts.end(),
-        [&](const Verdict& verdict) { return verdict.id == caller->id() && !verdict.has_time(); });
-  });
-  if (cell.callers.empty()) return first;
   COTUNE_TRY(DecidedCell again,
              Benchmark(cell, problem, fmt::format("cell {} again", cells_done_), budget_ns));
   return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
@@ -110,18 +115,22 @@ ProcessorTimes CellTiming::TimesNow() const {
 ProcessorTimes CellTiming::ObservationBegin() {
   const ProcessorTimes now = TimesNow();
   const bool has_enough =
-      !observed_since_ || now.capacity_ns - observed_since_->capacity_ns >= kObservedMinNs;
+      !observed_since_ ||
+      IsObserved(UsableProcessors(), now.capacity_ns - observed_since_->capacity_ns);
   if (has_enough) observed_since_ = now;
   return *observed_since_;
 }
 
-Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided,
-                                            const ProcessorTimes& before, std::string_view label) {
+Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& begin,
+                                            const ProcessorTimes& earlier, std::string_view label) {
   // GPUs measure by themselves: the processors matter to the host's part of a call only.
   if (start_mode_ != StartMode::kDevice) {
     const ProcessorTimes after = TimesNow();
     StepRecord<ProcessorUse> record;
     record.message.usable = UsableProcessors();
+    const bool is_observed =
+        IsObserved(record.message.usable, after.capacity_ns - begin.capacity_ns);
+    const ProcessorTimes& before = is_observed ? begin : earlier;
     record.message.own_ns = after.own_ns - before.own_ns;
     record.message.busy_ns = after.busy_ns - before.busy_ns;
     record.message.capacity_ns = after.capacity_ns - before.capacity_ns;
@@ -134,9 +143,9 @@ Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided,
     }
     std::vector<ProcessorUse> ranks;
     for (const auto& each : all.records) ranks.push_back(each.message);
-    const double share = ForeignShare(ranks);
+    const std::optional<double> share = ForeignShare(ranks);
     if (share > kForeignShareMax) {
-      return fmt::format("other programs used {:.0f} % of the processors", 100 * share);
+      return fmt::format("other programs used {:.0f} % of the processors", 100 * *share);
     }
   }
   if (!HasWideInterval(decided.cell, *decided.winner)) return std::string();

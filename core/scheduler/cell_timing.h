@@ -58,10 +58,13 @@ class CellTiming final : public CellTimer {
   Result<DecidedCell> MeasureSteadily(TuneCell& cell, const Problem& problem);
   Result<DecidedCell> MeasureAgain(TuneCell& cell, const Problem& problem, DecidedCell first,
                                    int64_t budget_ns);
-  // Returns why the times of the cell, measured since `before`, are unsteady; "" if they are not.
+  // A choice that failed is not tried a second time: it may have waited for a whole timeout.
+  static void DropFailedCallers(TuneCell& cell, const CellResult& result);
+  // Returns why the times of the cell, which was measured since `begin`, are unsteady; "" if they
+  // are not. Judges the processors since `earlier` if they were observed too briefly since then.
   // Collective, and equal on all ranks.
-  Result<std::string> WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& before,
-                                  std::string_view label);
+  Result<std::string> WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& begin,
+                                  const ProcessorTimes& earlier, std::string_view label);
   ProcessorTimes TimesNow() const;
   // The times from which the next measurement is judged: the present ones, or earlier ones if
   // the processors have been observed too briefly since then.

@@ -22,10 +22,15 @@ struct SharedSet {
 
 }  // namespace
 
-double ForeignShare(std::span<const ProcessorUse> ranks) {
+bool IsObserved(const std::string& usable, int64_t capacity_ns) {
+  const auto processors = static_cast<int64_t>(ProcessorsIn(usable).size());
+  return processors > 0 && capacity_ns >= kObservedMinNs * processors;
+}
+
+std::optional<double> ForeignShare(std::span<const ProcessorUse> ranks) {
   std::map<std::string, SharedSet> sets;
   for (const ProcessorUse& rank : ranks) {
-    if (rank.capacity_ns < kObservedMinNs) return 0;
+    if (!IsObserved(rank.usable, rank.capacity_ns)) return std::nullopt;
     const auto [at, is_new] = sets.try_emplace(rank.usable);
     SharedSet& set = at->second;
     set.own_ns += rank.own_ns;
@@ -41,7 +46,7 @@ double ForeignShare(std::span<const ProcessorUse> ranks) {
     lists.push_back(usable);
     processors += ProcessorsIn(usable).size();
   }
-  if (processors == 0 || CountDistinctProcessors(lists) != processors) return 0;
+  if (processors == 0 || CountDistinctProcessors(lists) != processors) return std::nullopt;
   double largest = 0;
   for (const auto& [usable, set] : sets) {
     const auto foreign_ns = static_cast<double>(set.busy_ns - set.own_ns);

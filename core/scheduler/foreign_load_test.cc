@@ -9,7 +9,8 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-double Share(std::vector<ProcessorUse> ranks) { return ForeignShare(ranks); }
+// -1: not known.
+double Share(std::vector<ProcessorUse> ranks) { return ForeignShare(ranks).value_or(-1); }
 
 TEST(ForeignShareTest, RanksThatShareTheirProcessorsAreCountedTogether) {
   // 1,000 ms on two processors: the ranks used 600, everything together 900.
@@ -27,11 +28,12 @@ TEST(ForeignShareTest, TheMostDisturbedProcessorsOfBoundRanksCount) {
 }
 
 TEST(ForeignShareTest, UnknownTimesGiveNoShare) {
-  EXPECT_EQ(Share({}), 0);
-  EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"0-1", 0, 0, 0}}), 0) << "a rank has none";
-  EXPECT_EQ(Share({{"", 0, 900 * kMs, 1000 * kMs}}), 0) << "the processors are not known";
-  EXPECT_EQ(Share({{"0", 0, 90 * kMs, 90 * kMs}}), 0) << "too short";
-  EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"1-2", 0, 900 * kMs, 1000 * kMs}}), 0)
+  EXPECT_EQ(Share({}), -1);
+  EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"0-1", 0, 0, 0}}), -1) << "a rank has none";
+  EXPECT_EQ(Share({{"", 0, 900 * kMs, 1000 * kMs}}), -1) << "the processors are not known";
+  EXPECT_EQ(Share({{"0", 0, 90 * kMs, 90 * kMs}}), -1) << "too short";
+  EXPECT_EQ(Share({{"0-3", 0, 390 * kMs, 390 * kMs}}), -1) << "too short on four processors";
+  EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"1-2", 0, 900 * kMs, 1000 * kMs}}), -1)
       << "one rank's time would count as foreign to the other";
 }
 

@@ -17,22 +17,25 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr int64_t kMs = 1'000'000;
+// Times are in thousandths of one measurement of a cell, which is long enough for any number of
+// processors.
+constexpr int64_t kPart = 1'000'000'000;
 
-// The processors of two ranks while cells are measured: each measurement takes 1,000 ms of them, of
-// which each rank uses 200 and other programs `foreign_ms[measurement]`, or the last one of it.
-auto Processors(std::vector<int64_t> foreign_ms) {
-  return [foreign_ms](int) -> std::function<std::optional<ProcessorTimes>()> {
+// The processors of two ranks while cells are measured: each rank uses 200 parts of a measurement,
+// and other programs use `foreign_parts[measurement]`, or the last of these.
+auto Processors(std::vector<int64_t> foreign_parts) {
+  return [foreign_parts](int) -> std::function<std::optional<ProcessorTimes>()> {
     auto readings = std::make_shared<size_t>(0);
     auto times = std::make_shared<ProcessorTimes>();
-    return [foreign_ms, readings, times]() -> std::optional<ProcessorTimes> {
+    return [foreign_parts, readings, times]() -> std::optional<ProcessorTimes> {
       // Readings come in pairs, before and after.
       const bool is_after = (*readings)++ % 2 == 1;
       if (!is_after) return *times;
       const size_t measurement = *readings / 2 - 1;
-      times->own_ns += 200 * kMs;
-      times->capacity_ns += 1000 * kMs;
-      times->busy_ns += (400 + foreign_ms[std::min(measurement, foreign_ms.size() - 1)]) * kMs;
+      times->own_ns += 200 * kPart;
+      times->capacity_ns += 1000 * kPart;
+      times->busy_ns +=
+          (400 + foreign_parts[std::min(measurement, foreign_parts.size() - 1)]) * kPart;
       return *times;
     };
   };
@@ -58,14 +61,14 @@ class Steps {
 };
 
 // The default takes 40 us, another choice 20.
-Tune TuneOf(std::vector<int64_t> foreign_ms, Steps& steps) {
+Tune TuneOf(std::vector<int64_t> foreign_parts, Steps& steps) {
   Tune tune;
   tune.choices = [](int) {
     std::vector<ScriptedChoice> choices = {Scripted("default", 40'000), Scripted("fast", 20'000)};
     choices[0].is_default = true;
     return choices;
   };
-  tune.processor_times = Processors(std::move(foreign_ms));
+  tune.processor_times = Processors(std::move(foreign_parts));
   tune.on_step = steps.Note();
   return tune;
 }

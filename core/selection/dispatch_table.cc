@@ -316,9 +316,9 @@ std::optional<SizeRange> DispatchTable::RangeOf(const DispatchKey& key, uint64_t
 }
 
 const NextBest& DispatchTable::NextBestOf(const DispatchKey& key, uint64_t bytes) const {
-  static const NextBest kNone;
+  static const NextBest none;
   const DispatchRow* row = DecidingRow(key);
-  if (row == nullptr || row->next_best.empty() || bytes < FirstBytes(*row)) return kNone;
+  if (row == nullptr || row->next_best.empty() || bytes < FirstBytes(*row)) return none;
   // As the ranges: the geometric mean of two measured sizes belongs to the larger one.
   const auto is_nearer = [bytes](const NextBestOfSize& below, const NextBestOfSize& above) {
     if (bytes <= below.bytes) return false;

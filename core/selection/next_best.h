@@ -22,8 +22,8 @@ class NextBest {
 
   bool empty() const { return choices_ == nullptr; }
   const std::vector<ChoiceId>& choices() const {
-    static const std::vector<ChoiceId> kNone;
-    return choices_ == nullptr ? kNone : *choices_;
+    static const std::vector<ChoiceId> none;
+    return choices_ == nullptr ? none : *choices_;
   }
   // Compares the choices, not who shares them.
   bool operator==(const NextBest& other) const {

@@ -78,11 +78,10 @@ COTUNE_API int32_t cotune_torch_group_is_agreed(const char* name, int32_t device
                                                 const char* program, uint64_t rows);
 
 /* From now on the program runs by its agreed collectives without cotune::program_undecided, if its
- * inputs together have so many elements. is_until_captured 1: a call that is captured into a CUDA
- * graph is given to it nevertheless. A name that stands for no group there is no error. Any rank by
- * itself; the group may forget it. */
+ * inputs together have so many elements. A name that stands for no group there is no error. Any
+ * rank by itself; the group may forget it. */
 COTUNE_API void cotune_torch_group_settle(const char* name, int32_t device, const char* program,
-                                          uint64_t elements, int32_t is_until_captured);
+                                          uint64_t elements);
 
 /* Called when an operator runs for a name that stands for nothing on its device, on the operator's
  * thread, one call at a time for a name and device: it registers the name and gives COTUNE_SUCCESS,

@@ -194,11 +194,11 @@ int32_t cotune_torch_group_is_agreed(const char* name, int32_t device, const cha
 }
 
 void cotune_torch_group_settle(const char* name, int32_t device, const char* program,
-                               uint64_t elements, int32_t is_until_captured) {
+                               uint64_t elements) {
   if (name == nullptr || program == nullptr) return;
   const auto found = TheRegistry().Find(name, device);
   try {
-    if (found != nullptr) found->Settle(program, elements, is_until_captured != 0);
+    if (found != nullptr) found->Settle(program, elements);
   } catch (const std::exception&) {
     return;  // The program cannot be read, and its next call raises why.
   }

@@ -105,18 +105,15 @@ bool NamedGroup::IsSettled(const ProgramRun& run) {
   for (const cotune_tensor& each : run.inputs.first(InputsOf(run, known.program.get()))) {
     elements += ElementsOf(each);
   }
-  const auto found = known.settled.find(elements);
-  if (found == known.settled.end()) return false;
-  const bool is_until_captured = found->second;
-  return !(is_until_captured && device_ >= 0 && IsCapturing(stream_));
+  return known.settled.contains(elements);
 }
 
-void NamedGroup::Settle(std::string_view program, uint64_t elements, bool is_until_captured) {
+void NamedGroup::Settle(std::string_view program, uint64_t elements) {
   const std::lock_guard lock(mutex_);
   if (is_closed_ || is_plain_) return;
   KnownProgram& known = Known(program);
   if (known.settled.size() >= kKeptMax) known.settled.clear();
-  known.settled[elements] = is_until_captured;
+  known.settled.insert(elements);
 }
 
 void NamedGroup::Raise(std::string_view what) {

@@ -65,7 +65,7 @@ class NamedGroup {
   // "agreed" it runs the program if its collectives are agreed, settled or not.
   RunOutcome RunAgreed(const ProgramRun& run);
   // See cotune_torch_group_settle.
-  void Settle(std::string_view program, uint64_t elements, bool is_until_captured);
+  void Settle(std::string_view program, uint64_t elements);
   // The last manifest, of any program.
   std::string latest_manifest();
 
@@ -92,9 +92,8 @@ class NamedGroup {
 
   struct KnownProgram {
     Program program;
-    // The numbers of elements of all inputs together at which calls are settled, and whether that
-    // ends in a capture.
-    std::unordered_map<uint64_t, bool> settled;
+    // The numbers of elements of all inputs together at which calls are settled.
+    std::unordered_set<uint64_t> settled;
   };
 
   static Program Parse(std::string_view text);

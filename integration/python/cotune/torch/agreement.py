@@ -77,8 +77,6 @@ class Agreement:
             run = plain.Run(program, inputs, self._name, self._run_collective)
             run.check_outputs(outputs)
             keys = run.keys()
-            if self._is_capturing():
-                self._close_owners(keys)
             # Nothing has run before the first collective, so that all ranks come to it here.
             self._decide(keys[0])
             is_agreed = not self._is_plain() and all(self._is_agreed(key) for key in keys)
@@ -94,11 +92,7 @@ class Agreement:
         torch.ops.cotune.program.default(inputs, outputs, program, self._name, _AGREED)
         self._owners.count(keys)
         if self._owners.are_settled(keys):
-            # A capture of a call whose choice may be decided anew comes here once more.
-            is_until_captured = len(self._owners.open_owners(keys)) > 0
-            library.load().cotune_torch_group_settle(
-                self._name.encode(), self._device, program.encode(), elements, int(is_until_captured)
-            )
+            library.load().cotune_torch_group_settle(self._name.encode(), self._device, program.encode(), elements)
 
     def _run_collective(self, node: Node, x: torch.Tensor, key: Key) -> torch.Tensor | None:
         """The result of one collective by itself; None if PyTorch runs it."""
@@ -116,12 +110,6 @@ class Agreement:
 
     def _is_capturing(self) -> bool:
         return self._device >= 0 and torch.cuda.is_current_stream_capturing()
-
-    def _close_owners(self, keys: list[Key]) -> None:
-        """Keeps the owners of captured calls from changing. The other ranks find that when they meet for their sizes."""
-        for owner in self._owners.open_owners(keys):
-            owner.is_closed = True
-            self._place().leave_word(_sizes_meeting(owner), {"is_closed": True})
 
     def _place(self) -> Place:
         if self._made_place is None:
@@ -144,7 +132,12 @@ class Agreement:
 
     def _decide(self, key: Key) -> None:
         """Meets the other ranks if the key is not decided, or its size is to be tuned, and that may be done here."""
-        if not key.waits_for_all or self._is_plain() or key in self._fixed:
+        if self._is_plain() or key in self._fixed:
+            return
+        if not key.waits_for_all:
+            # The ranks cannot meet at a broadcast, but one that a capture has recorded by PyTorch stays with it.
+            if key.rows > 0 and self._is_capturing() and not self._is_agreed(key):
+                self._fixed.add(key)
             return
         due = self._owners.due_owner(key)
         if due is not None:
@@ -170,11 +163,8 @@ class Agreement:
 
     def _meet_for_sizes(self, owner: Owner, key: Key) -> None:
         """Tunes an owner at the size of a call, and at others that were called, and lets it decide its counts anew."""
-        words = self._share(_sizes_meeting(owner), {"is_closed": False}, key)
+        self._share(f"sizes/{owner.name}/{owner.meetings}", {}, key)
         owner.meetings += 1
-        if any(word["is_closed"] for word in words):
-            owner.is_closed = True
-            return
         self._decide_together([owner.settle_called(key)], key)
 
     def _share(self, meeting: str, word: dict[str, Any], key: Key) -> list[dict[str, Any]]:
@@ -229,10 +219,20 @@ class Agreement:
             for each in (each for rows in entry.rows for each in _keys_of(entry.text, rows, self._size)):
                 self._owners.decide(each)
         made = [self._owners.claim(entry) for entry in entries if entry.has_any_rows]
-        dynamic = [owner.settle_near(key) for owner in made if owner is not None]
+        dynamic = [self._first_sizes(owner, key) for owner in made if owner is not None]
         self._decide_together([*static, *dynamic], key)
         self._owners.decide(key)
         self._tuned.update(common)
+
+    def _first_sizes(self, owner: Owner, key: Key) -> Entry:
+        """Settles the sizes of an owner's first tune. Returns what is tuned."""
+        if self._device < 0:
+            return owner.settle_near(key)
+        # A later tune would block the host where NCCL does not, and drop plans that a capture needs. A GPU measures the
+        # whole grid in seconds.
+        entry = owner.settle_all()
+        owner.is_closed = True
+        return entry
 
     def _decide_together(self, entries: list[Entry], key: Key) -> None:
         """Tunes programs and agrees on their collectives, and then on the key, by all ranks alike."""
@@ -245,9 +245,6 @@ class Agreement:
         if result != Result.SUCCESS:
             raise RuntimeError(error.text.decode(errors="replace"))
 
-
-def _sizes_meeting(owner: Owner) -> str:
-    return f"sizes/{owner.name}/{owner.meetings}"
 
 
 # Reentrant: a garbage collection in a thread that holds it may run the finalizer of a process group.

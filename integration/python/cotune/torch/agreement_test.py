@@ -25,6 +25,7 @@ _WAIT_S = 5.0
 PLAIN_SUM = "program a; %x = input f32 [R, 8]; %y = all_reduce sum %x; return %y"
 RELU = "program b; %x = input f32 [R, 8]; %y = all_reduce sum %x; %z = relu %y; return %z"
 GATHER = "program c; %x = input f32 [R/n, 4]; %y = all_gather %x; return %y"
+BROADCAST = "program e; %x = input f32 [R, 8]; %y = broadcast %x, root=0; return %y"
 LARGEST = "program d; %x = input f32 [R, 8]; %y = all_reduce max %x; return %y"
 
 
@@ -158,9 +159,9 @@ class SizesTest(unittest.TestCase):
             self.addCleanup(each.stop)
         self.agreement, self.place = self._made()
 
-    def _made(self) -> tuple[agreement.Agreement, FakePlace]:
+    def _made(self, device: int = -1) -> tuple[agreement.Agreement, FakePlace]:
         """A rank after its first meeting."""
-        made, place = agreement.Agreement("g", Ranks(), -1), FakePlace()
+        made, place = agreement.Agreement("g", Ranks(), device), FakePlace()
         made._made_place = place
         self.functions.cotune_torch_group_is_agreed.return_value = 0
         made._latest = by_size(parse_manifest(f"any rows 1,4,16,64,256,1024: {RELU}"))
@@ -178,9 +179,9 @@ class SizesTest(unittest.TestCase):
     def _tuned(self) -> list[str]:
         return [call.args[2].decode() for call in self.functions.cotune_torch_group_decide.call_args_list]
 
-    def _settled(self) -> list[tuple[int, int]]:
-        """The elements of the calls that were settled, and whether that ends in a capture."""
-        return [call.args[3:] for call in self.functions.cotune_torch_group_settle.call_args_list]
+    def _settled(self) -> list[int]:
+        """The elements of the calls that were settled."""
+        return [call.args[3] for call in self.functions.cotune_torch_group_settle.call_args_list]
 
     def test_a_size_is_tuned_when_it_has_been_called(self) -> None:
         for _ in range(owners.CALLS):
@@ -193,7 +194,7 @@ class SizesTest(unittest.TestCase):
         (met,) = self.place.met
         self.assertRegex(met, "^sizes/[0-9a-f]+/0$")
         self.assertEqual(self._tuned()[1:], [f"any rows 64,256: {RELU}"])
-        self.assertEqual(self._settled(), [(560, 1)] * 3)
+        self.assertEqual(self._settled(), [560] * 3)
 
     def test_ranks_with_other_programs_meet_at_the_same_call(self) -> None:
         other, place = self._made()
@@ -210,27 +211,28 @@ class SizesTest(unittest.TestCase):
                 self._call(rows)
         self.assertEqual([each.rsplit("/", 1)[1] for each in self.place.met], ["0", "1"])
 
-    def test_a_capture_ends_the_tunes_of_an_owner_on_all_ranks(self) -> None:
-        captures, place = self._made()
-        captures._close_owners([call_of(RELU, 4)])
-        ((meeting, word),) = place.left
-        self.place.others[meeting] = word
-        tuned = self._tuned()
-        for rows in (100, 100, 300):
-            for _ in range(owners.CALLS):
-                self._call(rows)
-                self._call(rows, rank=captures)
-        self.assertEqual((self.place.met, place.met), ([meeting], []))
-        self.assertEqual(self._tuned(), tuned)
-        captures._close_owners([call_of(RELU, 4)])
-        self.assertEqual(len(place.left), 1)
+    def test_a_gpu_is_tuned_at_all_sizes_at_once(self) -> None:
+        groups._entries["g", 0] = groups.GroupEntry("g", "cuda", mock.Mock(), "")
+        with mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: False):
+            made, place = self._made(device=0)
+            self.assertIn("rows 1,4,16,64,256,1024", self._tuned()[-1])
+            for _ in range(2 * owners.CALLS):
+                self._call(1000, rank=made)
+        self.assertEqual(place.met, [])
+        self.assertEqual(set(self._settled()), {8000})
 
-    def test_a_capture_before_an_owner_is_closed_comes_to_python(self) -> None:
-        self._call(8)
-        self.agreement._close_owners([call_of(RELU, 8)])
-        self._call(8)
-        self._call(1000)
-        self.assertEqual(self._settled(), [(64, 1), (64, 0), (8000, 0)])
+    def test_a_broadcast_that_a_capture_has_recorded_stays_with_pytorch(self) -> None:
+        groups._entries["g", 0] = groups.GroupEntry("g", "cuda", mock.Mock(), "")
+        self.functions.cotune_torch_group_is_agreed.return_value = 0
+        made = agreement.Agreement("g", Ranks(), 0)
+        key = call_of(BROADCAST, 4)
+        with mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True):
+            made._decide(key)
+        self.assertEqual(made._fixed, {key})
+        other = agreement.Agreement("g", Ranks(), 0)
+        with mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: False):
+            other._decide(key)
+        self.assertEqual(other._fixed, set())
 
     def test_groups_that_do_not_tune_have_no_later_meetings(self) -> None:
         self.entry.tunes = False
@@ -238,7 +240,7 @@ class SizesTest(unittest.TestCase):
         for _ in range(2 * owners.CALLS):
             self._call(1000)
         self.assertEqual(self.place.met, [])
-        self.assertEqual(set(self._settled()), {(8000, 0)})
+        self.assertEqual(set(self._settled()), {8000})
 
 
 class LifeTest(unittest.TestCase):

@@ -68,7 +68,7 @@ PROTOTYPES = {
         [_TEXT, _INT32, _TEXT, _TEXT, ctypes.c_uint64, ctypes.POINTER(_structs.Error)],
     ),
     "cotune_torch_group_is_agreed": (_INT32, [_TEXT, _INT32, _TEXT, ctypes.c_uint64]),
-    "cotune_torch_group_settle": (None, [_TEXT, _INT32, _TEXT, ctypes.c_uint64, _INT32]),
+    "cotune_torch_group_settle": (None, [_TEXT, _INT32, _TEXT, ctypes.c_uint64]),
     "cotune_torch_set_meets": (None, [_INT32]),
     "cotune_torch_set_resolver": (None, [RESOLVER, _POINTER]),
     "cotune_torch_set_listener": (None, [LISTENER, _POINTER]),

@@ -5,7 +5,7 @@ what was measured at some sizes of its grid. These sizes are settled. Calls at o
 by collective and not by graph, so that all ranks have the same counts at calls that match. A size that has been called
 CALLS times is due: its next call is where the ranks meet and tune it (docs/decisions/0030-sizes-as-they-come.md).
 
-Nothing here communicates. All ranks do the same in the same order, except for captures (see Owner.is_closed).
+Nothing here communicates. All ranks do the same in the same order.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class Owner:
       text: of the program.
       name: short, equal on all ranks.
       meetings: how often the ranks have met for its sizes.
-      is_closed: no size is tuned any more. A rank that captures a call closes the owner by itself, and the other ranks do
-        so at the next meeting.
+      is_closed: no size is tuned any more: on CUDA after the first tune, and in a group that does not tune.
     """
 
     def __init__(self, entry: Entry, ranks: int):
@@ -110,6 +109,10 @@ class Owner:
     def settle_near(self, key: Key) -> Entry:
         """Settles the sizes around a call. Returns what is tuned."""
         return self._settle(self._sizes.near(key))
+
+    def settle_all(self) -> Entry:
+        """Settles all sizes of the grid. Returns what is tuned."""
+        return self._settle(list(range(len(self._sizes.grid))))
 
     def settle_called(self, key: Key) -> Entry:
         """Settles the size of a call, and others that were called, most often first. Returns what is tuned."""
@@ -157,11 +160,6 @@ class Owners:
     def owner_of(self, key: Key) -> Owner | None:
         """The owner that decides a key; None if the key is decided by itself, or not at all."""
         return None if key in self._exact else self._by_text.get(key.text)
-
-    def open_owners(self, keys: Iterable[Key]) -> list[Owner]:
-        """The owners of these keys that may decide them anew."""
-        found = dict.fromkeys(self.owner_of(key) for key in keys)
-        return [owner for owner in found if owner is not None and not owner.is_closed]
 
     def due_owner(self, key: Key) -> Owner | None:
         """The owner for whose sizes the ranks meet before this call; None if they do not."""
