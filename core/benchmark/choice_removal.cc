@@ -20,7 +20,8 @@ void ChoiceRemoval::RemoveWrong(RacingChoice& choice, std::string reason) {
   choice.verdict.reason = std::move(reason);
 }
 
-Status ChoiceRemoval::Interrupted() {
+Status ChoiceRemoval::Interrupted(RacingChoice& choice) {
+  COTUNE_RETURN_IF_ERROR(MakeGroupsAnew(choice));
   // Another tune measures this cell, with this choice.
   if (parts_.note_attempt != nullptr) parts_.note_attempt(problem_, nullptr);
   return TuneInterrupted();
@@ -30,7 +31,10 @@ Status ChoiceRemoval::RemoveFailed(RacingChoice& choice, const Error& failure) {
   choice.has_failed = true;
   choice.verdict.outcome = OutcomeOf(failure.code);
   choice.verdict.reason = failure.what;
-  // All groups of the choice were aborted.
+  return MakeGroupsAnew(choice);
+}
+
+Status ChoiceRemoval::MakeGroupsAnew(RacingChoice& choice) {
   std::set<BackendMember*> recreated;
   for (BackendMember* member : choice.caller->members()) {
     if (!recreated.insert(member).second) continue;

@@ -27,14 +27,15 @@ class ChoiceRemoval {
   template <typename Message>
   Status RemoveFailed(RacingChoice& choice, const ExchangedRecords<Message>& all,
                       const Error& failure) {
-    COTUNE_RETURN_IF_ERROR(RemoveFailed(choice, failure));
-    if (all.SomeFailedWith(ErrorCode::kInterrupted)) return Interrupted();
-    return {};
+    if (all.SomeFailedWith(ErrorCode::kInterrupted)) return Interrupted(choice);
+    return RemoveFailed(choice, failure);
   }
 
  private:
-  Status Interrupted();
+  Status Interrupted(RacingChoice& choice);
   Status RemoveFailed(RacingChoice& choice, const Error& failure);
+  // All groups of the choice were aborted.
+  Status MakeGroupsAnew(RacingChoice& choice);
 
   const BenchmarkParts& parts_;
   const Problem& problem_;
