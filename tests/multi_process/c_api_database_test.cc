@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "integration/capi/cotune.h"
@@ -178,6 +179,7 @@ class SideBySide {
   }
   // By the first rank of the tune, when it begins to measure.
   void FirstMeasures() {
+    if (std::exchange(has_met_, true)) return;  // a cell that takes long is reported again
     sem_post(&measure_[0]);
     sem_wait(&measure_[1]);
   }
@@ -186,6 +188,7 @@ class SideBySide {
 
  private:
   sem_t* const measure_;
+  bool has_met_ = false;  // of this process
 };
 
 // Groups of one job tune into one file at the same time, as those of a mesh do.

@@ -19,6 +19,12 @@ namespace cotune {
 // One job. Plain data, changed freely by tests before the ranks start; a rank may change its own
 // copy, to disagree with the others.
 struct JobScript {
+  // Other tests use the processors at the same time, so that all times are believed.
+  static TuningSettings Settings() {
+    TuningSettings settings;
+    settings.keep_unsteady = true;
+    return settings;
+  }
   std::string folder;  // of the socket and the database
   int world_size = 2;
   std::vector<Collective> collectives = {Collective::kAllReduce};
@@ -28,7 +34,7 @@ struct JobScript {
   std::string cotune_version = "1";
   bool force = false;
   bool is_traced = false;
-  TuningSettings settings;
+  TuningSettings settings = Settings();
   int64_t rendezvous_timeout_ns = 20 * kSecondNs;
   int64_t heartbeat_timeout_ns = 5 * kSecondNs;
   std::string fault;                            // as COTUNE_FAULT
