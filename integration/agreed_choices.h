@@ -20,9 +20,14 @@ namespace cotune {
 // Every rank adds the same entries in the same order. One thread at a time uses it.
 class AgreedChoices {
  public:
-  // The choices for a count, in the order in which they are tried: the first one that a backend
-  // lists runs the collective. None, or none that is listed: the default.
-  using Candidates = std::vector<ChoiceId>;
+  struct Candidate {
+    ChoiceId id;
+    uint64_t measured_count = 0;  // where the table has it from; 0: that is not known
+    bool operator==(const Candidate&) const = default;
+  };
+  // The choices for a count, in the order in which they are tried: the first one that can run the
+  // collective does. None, or none that can: the default.
+  using Candidates = std::vector<Candidate>;
   using CandidatesOfCount = std::function<Candidates(uint64_t count)>;
 
   // Agrees on the choice of one count, unless there is one.

@@ -35,15 +35,6 @@ Error RefusedAlone(const ChoiceId& id, Error error) {
   return error;
 }
 
-// Returns why no backend lists a choice for a problem.
-std::string WhyNotListed(const BackendGroups& groups, const Program& program,
-                         const Problem& problem, const ChoiceId& id) {
-  for (const Refusal& refusal : ListChoicesOf(groups, program, problem).refusals) {
-    if (refusal.choice == id.text()) return refusal.reason;
-  }
-  return "no backend offers it for this call";
-}
-
 // Returns whether all steps of a choice run by backends that run steps of the other one.
 bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
   const std::vector<ChoiceId> known = other.steps();
@@ -211,7 +202,7 @@ Result<Dispatcher::PlanKey> Dispatcher::KeyOf(const Call& call, const Problem& p
   };
   const PlanKey plain = key_on(BufferClass::kPlain);
   // Another rank may have the collective in a program, where its buffers are plain ones.
-  COTUNE_TRY(const std::optional<PlanKey> agreed, Followed(plain, nullptr));
+  COTUNE_TRY(const std::optional<PlanKey> agreed, Followed(plain, nullptr, call.stream));
   if (agreed) return *agreed;
   if (problem.cls.buffer_class == BufferClass::kPlain) return plain;
   const PlanKey symmetric = key_on(BufferClass::kSymmetric);
@@ -431,12 +422,21 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareChoice(const 
   return plan;
 }
 
+std::optional<NearbyChoice> Dispatcher::FindChosen(const PlanKey& key,
+                                                   const Program& program) const {
+  const ChoiceId& id = ChosenBy(key);
+  if (key.table != nullptr) {
+    return FindNearby(job_.groups(), program, key.problem,
+                      AtMeasuredSize(*key.table, program, key.problem), id);
+  }
+  return FindAgreedSteps(program, key.problem, id);
+}
+
 bool Dispatcher::MayRunUnlisted(const PlanKey& key) const {
-  // The agreement has found each of its choices in a list.
+  // The agreement has asked the backend of each of its choices.
   if (key.table == nullptr) return true;
-  // A backend may take the winner of a neighbouring size without listing it, for example because
-  // it lists fewer values of a parameter at this size. Yet only the list applies the rule of
-  // numerics, and has no choice that cannot run this dtype or place.
+  // A database of an older version, say, names a choice that its backend lists no more. Yet only a
+  // list applies the rule of numerics, and has no choice that cannot run this dtype or place.
   if (job_.groups().numerics() != NumericsRule::kAny) return false;
   return key.table->Find(DispatchKey::Of(key.problem.cls)) != nullptr;
 }
@@ -445,53 +445,59 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareWinner(const 
                                                                           const Program& program,
                                                                           std::string& refused) {
   const ChoiceId& id = ChosenBy(key);
-  const std::optional<Choice> listed = FindChoice(job_.groups(), program, key.problem, id);
-  if (!listed && !MayRunUnlisted(key)) {
-    refused =
-        fmt::format("{}: {}", id.text(), WhyNotListed(job_.groups(), program, key.problem, id));
+  const std::optional<NearbyChoice> found = FindChosen(key, program);
+  if (!found && !MayRunUnlisted(key)) {
+    refused = fmt::format("{}: {}", id.text(),
+                          ListedRefusal(job_.groups(), program, key.problem, id)
+                              .value_or("no backend offers it for this call"));
     return nullptr;
   }
   Result<std::unique_ptr<CachedPlan>> plan =
-      PrepareChoice(key, program, listed ? *listed : Choice{.id = id});
+      PrepareChoice(key, program, found ? found->choice : Choice{.id = id});
   if (plan) return plan;
-  if (listed || EndsTheGroup(plan.error().code)) {
+  const bool is_listed = found && found->is_listed_here;
+  if (is_listed || plan.error().code != ErrorCode::kUnsupported) {
     return tl::make_unexpected(RefusedAlone(id, plan.error()));
   }
   refused = fmt::format("{}: {}", id.text(), plan.error().ToText());
   return nullptr;
 }
 
-std::optional<Choice> Dispatcher::ListedNextBest(const PlanKey& key, const Program& program) const {
-  if (key.table == nullptr || key.choice_index == DispatchTable::kNoChoice) return std::nullopt;
-  const Problem& problem = key.problem;
-  const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
-  const NextBest& next_best = key.table->NextBestOf(DispatchKey::Of(problem.cls), problem.bytes());
-  for (const ChoiceId& id : next_best.choices()) {
-    // It is only known of the winner's backends that they have taken the call's buffers.
-    if (is_symmetric && !HasBackendsOf(ChosenBy(key), id)) continue;
-    if (std::optional<Choice> found = FindChoice(job_.groups(), program, problem, id)) return found;
-  }
-  return std::nullopt;
-}
-
-// That no backend lists or takes the table's choice follows from the problem alone, and the choices
+// That a choice of the table does not run a call follows from the problem alone, and the choices
 // that are tried after it from the table, which is the same on all ranks. So all ranks go on alike,
 // without a word to each other.
-Result<Dispatcher::Substitute> Dispatcher::SubstituteFor(const PlanKey& key,
-                                                         const Program& program) const {
-  if (std::optional<Choice> next = ListedNextBest(key, program)) return Substitute{*next, true};
-  COTUNE_TRY(Choice fallback, job_.DefaultChoice(program, key.problem));
-  return Substitute{std::move(fallback), false};
+Result<std::vector<Dispatcher::Substitute>> Dispatcher::SubstitutesFor(
+    const PlanKey& key, const Program& program) const {
+  std::vector<Substitute> substitutes;
+  const Problem& problem = key.problem;
+  if (key.table != nullptr && key.choice_index != DispatchTable::kNoChoice) {
+    const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
+    const std::optional<Problem> measured = AtMeasuredSize(*key.table, program, problem);
+    const DispatchKey dispatch_key = DispatchKey::Of(problem.cls);
+    for (const ChoiceId& id : key.table->NextBestOf(dispatch_key, problem.bytes()).choices()) {
+      // It is only known of the winner's backends that they have taken the call's buffers.
+      if (is_symmetric && !HasBackendsOf(ChosenBy(key), id)) continue;
+      auto nearby = FindNearby(job_.groups(), program, problem, measured, id);
+      if (nearby) substitutes.push_back({*std::move(nearby), true});
+    }
+  }
+  COTUNE_TRY(Choice fallback, job_.DefaultChoice(program, problem));
+  substitutes.push_back({{std::move(fallback), true}, false});
+  return substitutes;
 }
 
 Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareSubstitute(
-    const PlanKey& key, const Program& program, const Substitute& substitute, std::string refused) {
-  Result<std::unique_ptr<CachedPlan>> plan = PrepareChoice(key, program, substitute.choice);
+    const PlanKey& key, const Program& program, const Substitute& substitute,
+    const std::string& refused) {
+  const Choice& choice = substitute.nearby.choice;
+  Result<std::unique_ptr<CachedPlan>> plan = PrepareChoice(key, program, choice);
   if (!plan && substitute.is_next_best) {
-    return tl::make_unexpected(RefusedAlone(substitute.choice.id, plan.error()));
+    const bool is_refused = plan.error().code == ErrorCode::kUnsupported;
+    if (is_refused && !substitute.nearby.is_listed_here) return nullptr;
+    return tl::make_unexpected(RefusedAlone(choice.id, plan.error()));
   }
   COTUNE_RETURN_IF_ERROR(plan);
-  (*plan)->table_choice_refused = std::move(refused);
+  (*plan)->table_choice_refused = refused;
   (*plan)->is_next_best = substitute.is_next_best;
   return plan;
 }
@@ -503,8 +509,13 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareWinner(key, program, refused));
     if (plan != nullptr) return plan;
   }
-  COTUNE_TRY(const Substitute substitute, SubstituteFor(key, program));
-  return PrepareSubstitute(key, program, substitute, std::move(refused));
+  COTUNE_TRY(const std::vector<Substitute> substitutes, SubstitutesFor(key, program));
+  for (const Substitute& each : substitutes) {
+    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareSubstitute(key, program, each, refused));
+    if (plan != nullptr) return plan;
+  }
+  return Fail(ErrorCode::kInternal, "a default choice was neither made ready nor refused",
+              ToText(key.problem));
 }
 
 std::optional<CallExplanation> Dispatcher::ExplainUnprepared(const PlanKey& key,
@@ -542,21 +553,24 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
   };
   std::string refused;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    if (const auto listed = FindChoice(job_.groups(), program, key.problem, ChosenBy(key))) {
-      if (auto unprepared = ExplainUnprepared(key, program, *listed)) return *unprepared;
+    if (const auto found = FindChosen(key, program)) {
+      if (auto unprepared = ExplainUnprepared(key, program, found->choice)) return *unprepared;
     }
     COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareWinner(key, program, refused));
     if (plan != nullptr) return keep(std::move(plan));
   }
-  COTUNE_TRY(const Substitute substitute, SubstituteFor(key, program));
-  if (auto unprepared = ExplainUnprepared(key, program, substitute.choice)) {
-    unprepared->is_next_best = substitute.is_next_best;
-    unprepared->table_choice_refused = std::move(refused);
-    return *unprepared;
+  COTUNE_TRY(const std::vector<Substitute> substitutes, SubstitutesFor(key, program));
+  for (const Substitute& each : substitutes) {
+    if (auto unprepared = ExplainUnprepared(key, program, each.nearby.choice)) {
+      unprepared->is_next_best = each.is_next_best;
+      unprepared->table_choice_refused = std::move(refused);
+      return *unprepared;
+    }
+    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareSubstitute(key, program, each, refused));
+    if (plan != nullptr) return keep(std::move(plan));
   }
-  COTUNE_TRY(std::unique_ptr<CachedPlan> plan,
-             PrepareSubstitute(key, program, substitute, std::move(refused)));
-  return keep(std::move(plan));
+  return Fail(ErrorCode::kInternal, "a default choice was neither made ready nor refused",
+              ToText(key.problem));
 }
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {

@@ -19,6 +19,7 @@
 #include "core/selection/dispatch_table.h"
 #include "integration/agreed_choices.h"
 #include "integration/job.h"
+#include "integration/nearby_choice.h"
 
 namespace cotune {
 
@@ -147,21 +148,32 @@ class Dispatcher {
   // The same collectives without what may differ between ranks: none is in place.
   static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
   // The choices that may run each collective of a program by the table; none: the default.
-  std::vector<AgreedChoices::Candidates> TableChoices(const Program& program,
-                                                      const Problem& anchor) const;
+  static std::vector<AgreedChoices::Candidates> CandidatesOf(const DispatchTable& table,
+                                                             const Program& program,
+                                                             const Problem& anchor);
   Status AgreeOnAllRows(const Program& bound);
   // Returns the choice that runs an agreed collective. It follows from the collective out of place,
   // as another rank may call it. kUnsupported: the step is in place, and that choice cannot be.
-  Result<ChoiceId> AgreedChoiceOf(const Problem& step,
-                                  const AgreedChoices::Candidates& agreed) const;
+  Result<ChoiceId> AgreedChoiceOf(const Problem& step, const AgreedChoices::Candidates& agreed,
+                                  void* stream) const;
+  // Returns whether the choice runs the collective, which is on plain buffers: a choice that is not
+  // listed for it is made ready to find out. kUnsupported: that would be within a capture.
+  Result<bool> Takes(const Program& single, const Problem& step, const NearbyChoice& nearby,
+                     void* stream) const;
+  // Finds the choice of an agreed collective, which may be listed for another count only.
+  std::optional<NearbyChoice> FindAgreed(const Problem& step, const ChoiceId& id) const;
+  // Finds the choice of a program on plain buffers that is listed for it, or whose steps are found
+  // as those of agreed collectives.
+  std::optional<NearbyChoice> FindAgreedSteps(const Program& program, const Problem& problem,
+                                              const ChoiceId& id) const;
   // Returns the default of a step on plain buffers; that of an agreed collective is equal on ranks
   // that call it in place and on ranks that do not.
   Result<ChoiceId> DefaultOf(const Problem& step) const;
   // Returns the key by which a call runs if all its collectives are agreed, which may be `key`
   // itself, and nothing if one is not agreed. `key` is that of the call on plain buffers, in place
   // or not; a call on registered buffers has to ask with it, too. kUnsupported: as AgreedChoiceOf.
-  // program: nullptr for that of the key's collective alone.
-  Result<std::optional<PlanKey>> Followed(const PlanKey& key, const Program* program);
+  // program: nullptr for that of the key's collective alone. stream: that of the call.
+  Result<std::optional<PlanKey>> Followed(const PlanKey& key, const Program* program, void* stream);
   // Returns whether the key without an agreement runs this choice: the table has it for the key, or
   // the table has none and it is the default.
   bool RunsAnyway(const PlanKey& key, const Program& program, const ChoiceId& id) const;
@@ -226,19 +238,23 @@ class Dispatcher {
   // rank, and `refused` says why. An error: other ranks may run it.
   Result<std::unique_ptr<CachedPlan>> PrepareWinner(const PlanKey& key, const Program& program,
                                                     std::string& refused);
-  // Returns whether the table's choice may run calls of the key though no backend lists it.
+  // Finds the choice that a key has, as it is listed.
+  std::optional<NearbyChoice> FindChosen(const PlanKey& key, const Program& program) const;
+  // Returns whether the table's choice may run calls of the key though no list is known that has
+  // it.
   bool MayRunUnlisted(const PlanKey& key) const;
-  // Returns the first of the next best choices that a backend lists; nothing: there is none.
-  std::optional<Choice> ListedNextBest(const PlanKey& key, const Program& program) const;
-  // The choice of a call for which the table has none, or one that cannot run it.
+  // A choice of a call for which the table has none, or one that cannot run it.
   struct Substitute {
-    Choice choice;
+    NearbyChoice nearby;
     bool is_next_best = false;  // else the default
   };
-  Result<Substitute> SubstituteFor(const PlanKey& key, const Program& program) const;
+  // Returns the next best choices of the table that may run the call, the fastest first, and then
+  // the default.
+  Result<std::vector<Substitute>> SubstitutesFor(const PlanKey& key, const Program& program) const;
+  // Makes the plan of a substitute ready. nullptr: it cannot run the call, on no rank.
   Result<std::unique_ptr<CachedPlan>> PrepareSubstitute(const PlanKey& key, const Program& program,
                                                         const Substitute& substitute,
-                                                        std::string refused);
+                                                        const std::string& refused);
   // Returns whether calls of the choice cannot be captured in a CUDA graph.
   static bool IsEager(const Problem& problem, const Choice& choice) {
     return problem.cls.memory == MemoryKind::kCuda && !choice.is_capturable;

@@ -25,26 +25,6 @@ Problem AsAgreed(Problem problem) {
   return problem;
 }
 
-// Returns for each collective of a program the choices that may run it by the table, in the order
-// in which they are tried.
-std::vector<AgreedChoices::Candidates> CandidatesOf(const DispatchTable& table,
-                                                    const Problem& anchor, size_t collectives) {
-  std::vector<AgreedChoices::Candidates> candidates(collectives);
-  const DispatchKey key = DispatchKey::Of(anchor.cls);
-  const int32_t index = table.Lookup(key, anchor.bytes());
-  if (index == DispatchTable::kNoChoice) return candidates;
-  const auto add = [&](const ChoiceId& id) {
-    const std::vector<ChoiceId> steps = id.StepsFor(collectives);
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const auto known = std::find(candidates[i].begin(), candidates[i].end(), steps[i]);
-      if (known == candidates[i].end()) candidates[i].push_back(steps[i]);
-    }
-  };
-  add(table.choices()[static_cast<size_t>(index)]);
-  for (const ChoiceId& next : table.NextBestOf(key, anchor.bytes()).choices()) add(next);
-  return candidates;
-}
-
 }  // namespace
 
 std::vector<Problem> Dispatcher::StepsOf(const Program& program, const Problem& anchor) {
@@ -63,11 +43,28 @@ std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Pro
   return problems;
 }
 
-std::vector<AgreedChoices::Candidates> Dispatcher::TableChoices(const Program& program,
-                                                                const Problem& anchor) const {
-  const size_t count =
-      program.is_single_collective() ? size_t{1} : program.graph().collectives().size();
-  return CandidatesOf(table(), anchor, count);
+std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTable& table,
+                                                                const Program& program,
+                                                                const Problem& anchor) {
+  const std::vector<Problem> collectives = StepsOf(program, anchor);
+  std::vector<AgreedChoices::Candidates> candidates(collectives.size());
+  const DispatchKey key = DispatchKey::Of(anchor.cls);
+  const int32_t index = table.Lookup(key, anchor.bytes());
+  if (index == DispatchTable::kNoChoice) return candidates;
+  std::vector<Problem> measured;
+  if (const auto size = AtMeasuredSize(table, program, anchor)) measured = StepsOf(program, *size);
+  const auto add = [&](const ChoiceId& id) {
+    const std::vector<ChoiceId> steps = id.StepsFor(collectives.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      AgreedChoices::Candidates& known = candidates[i];
+      const bool is_new = std::none_of(known.begin(), known.end(),
+                                       [&](const auto& each) { return each.id == steps[i]; });
+      if (is_new) known.push_back({steps[i], measured.empty() ? 0 : measured[i].count});
+    }
+  };
+  add(table.choices()[static_cast<size_t>(index)]);
+  for (const ChoiceId& next : table.NextBestOf(key, anchor.bytes()).choices()) add(next);
+  return candidates;
 }
 
 Status Dispatcher::Agree(const ProgramGraph& graph, std::span<const uint64_t> rows) {
@@ -81,7 +78,7 @@ Status Dispatcher::Agree(const ProgramGraph& graph, std::span<const uint64_t> ro
   for (const uint64_t each : rows.empty() ? std::span<const uint64_t>(kOneRow) : rows) {
     COTUNE_TRY(const Problem anchor, ProblemOf(*bound, each));
     const std::vector<Problem> problems = CollectivesOf(*bound, anchor);
-    std::vector<AgreedChoices::Candidates> choices = TableChoices(*bound, anchor);
+    std::vector<AgreedChoices::Candidates> choices = CandidatesOf(table(), *bound, anchor);
     for (size_t i = 0; i < problems.size() && i < choices.size(); ++i) {
       agreed_.Add(problems[i].cls, problems[i].count, std::move(choices[i]));
     }
@@ -104,15 +101,14 @@ Status Dispatcher::AgreeOnAllRows(const Program& bound) {
     const uint64_t unit_count = at_unit[place].count;
     if (at_next[place].count == unit_count) {
       // The collective of a value that has one row, whatever R is.
-      agreed_.Add(at_unit[place].cls, unit_count, TableChoices(*program, smallest)[place]);
+      agreed_.Add(at_unit[place].cls, unit_count, CandidatesOf(*table, *program, smallest)[place]);
       continue;
     }
-    const auto candidates_of = [program, table, place, unit, unit_count,
-                                places = at_unit.size()](uint64_t count) {
+    const auto candidates_of = [program, table, place, unit, unit_count](uint64_t count) {
       // Counts of programs with other columns lie between two numbers of rows.
       const uint64_t rows =
           std::max<uint64_t>(1, count / unit_count * unit + count % unit_count * unit / unit_count);
-      return CandidatesOf(*table, program->ProblemAtRows(rows, 0), places)[place];
+      return CandidatesOf(*table, *program, program->ProblemAtRows(rows, 0))[place];
     };
     if (decided.insert(at_unit[place].cls).second) {
       agreed_.AddAllCounts(at_unit[place].cls, program->graph().digest(), candidates_of);
@@ -134,15 +130,72 @@ Result<bool> Dispatcher::IsAgreed(const ProgramGraph& graph, uint64_t rows) {
   return true;
 }
 
+Result<bool> Dispatcher::Takes(const Program& single, const Problem& step,
+                               const NearbyChoice& nearby, void* stream) const {
+  if (nearby.is_listed_here) return true;
+  // All ranks would have to try it together.
+  if (nearby.choice.prepare_is_collective) return false;
+  if (step.cls.memory == MemoryKind::kCuda) {
+    COTUNE_TRY(const bool is_captured, job_.device().IsCapturing(stream));
+    if (is_captured) {
+      return Fail(ErrorCode::kUnsupported, "the call is not ready to be captured in a CUDA graph",
+                  ToText(step), "it was not made before the capture", "make it once before");
+    }
+  }
+  const int64_t deadline_ns =
+      job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
+  COTUNE_TRY(const auto caller, MakeCaller(job_.groups(), single, step, nearby.choice));
+  const Status ready = caller->Precompile(deadline_ns);
+  if (!ready && ready.error().code != ErrorCode::kUnsupported) return Propagate(ready);
+  return ready.has_value();
+}
+
+std::optional<NearbyChoice> Dispatcher::FindAgreed(const Problem& step, const ChoiceId& id) const {
+  const Result<Program> single = Program::SingleCollective(step.cls);
+  if (!single) return std::nullopt;
+  std::optional<Problem> measured;
+  const Problem problem = AsAgreed(step);
+  const auto agreed = agreed_.Find(problem.cls, problem.count);
+  for (const AgreedChoices::Candidate& each : agreed.value_or(AgreedChoices::Candidates())) {
+    if (each.id != id || each.measured_count == 0) continue;
+    measured = step;
+    measured->count = each.measured_count;
+  }
+  return FindNearby(job_.groups(), *single, step, measured, id);
+}
+
+std::optional<NearbyChoice> Dispatcher::FindAgreedSteps(const Program& program,
+                                                        const Problem& problem,
+                                                        const ChoiceId& id) const {
+  std::optional<Choice> listed = FindChoice(job_.groups(), program, problem, id);
+  if (listed) return NearbyChoice{*std::move(listed), true};
+  const std::vector<Problem> collectives = StepsOf(program, problem);
+  const std::vector<ChoiceId> steps = id.StepsFor(collectives.size());
+  if (steps.empty()) return std::nullopt;
+  NearbyChoice combined{{.id = id, .is_capturable = true, .is_reproducible = true}, false};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::optional<NearbyChoice> step = FindAgreed(collectives[i], steps[i]);
+    if (!step) return std::nullopt;
+    combined.choice.is_capturable &= step->choice.is_capturable;
+    combined.choice.is_reproducible &= step->choice.is_reproducible;
+    combined.choice.prepare_is_collective |= step->choice.prepare_is_collective;
+  }
+  return combined;
+}
+
 Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& step,
-                                            const AgreedChoices::Candidates& agreed) const {
+                                            const AgreedChoices::Candidates& agreed,
+                                            void* stream) const {
   const auto out_of_place = [&](const Problem& problem) -> Result<ChoiceId> {
     COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
-    // It may be that no backend lists the winner of a neighbouring size or of a relative. That
-    // follows from the problem alone, and the next best choices from the table, so that all ranks
-    // go on alike.
-    for (const ChoiceId& candidate : agreed) {
-      if (FindChoice(job_.groups(), single, problem, candidate)) return candidate;
+    // It may be that the winner of a neighbouring size or of a relative cannot run the collective.
+    // That follows from the problem alone, and the next best choices from the table, so that all
+    // ranks go on alike.
+    for (const AgreedChoices::Candidate& candidate : agreed) {
+      const std::optional<NearbyChoice> nearby = FindAgreed(problem, candidate.id);
+      if (!nearby) continue;
+      COTUNE_TRY(const bool is_taken, Takes(single, problem, *nearby, stream));
+      if (is_taken) return candidate.id;
     }
     COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, problem));
     return fallback.id;
@@ -150,7 +203,10 @@ Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& step,
   Result<ChoiceId> id = out_of_place(AsAgreed(step));
   if (!id || !step.cls.in_place) return id;
   COTUNE_TRY(const Program in_place, Program::SingleCollective(step.cls));
-  if (FindChoice(job_.groups(), in_place, step, *id)) return id;
+  if (const std::optional<NearbyChoice> nearby = FindAgreed(step, *id)) {
+    COTUNE_TRY(const bool is_taken, Takes(in_place, step, *nearby, stream));
+    if (is_taken) return id;
+  }
   return Fail(ErrorCode::kUnsupported, fmt::format("{} cannot run this call in place", id->text()),
               ToText(step),
               "the ranks have agreed on this choice, and another rank may call the collective out "
@@ -160,14 +216,15 @@ Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& step,
 
 Result<ChoiceId> Dispatcher::DefaultOf(const Problem& step) const {
   const Problem problem = AsAgreed(step);
-  if (agreed_.Find(problem.cls, problem.count)) return AgreedChoiceOf(step, {});
+  if (agreed_.Find(problem.cls, problem.count)) return AgreedChoiceOf(step, {}, nullptr);
   COTUNE_TRY(const Program single, Program::SingleCollective(step.cls));
   COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, step));
   return fallback.id;
 }
 
 Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& key,
-                                                                const Program* program) {
+                                                                const Program* program,
+                                                                void* stream) {
   if (agreed_.empty()) return std::nullopt;
   const auto known = followed_.find(key);
   if (known != followed_.end()) return known->second;
@@ -182,7 +239,7 @@ Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& k
   }
   std::vector<ChoiceId> steps;
   for (size_t i = 0; i < collectives.size(); ++i) {
-    COTUNE_TRY(ChoiceId step, AgreedChoiceOf(collectives[i], agreed[i]));
+    COTUNE_TRY(ChoiceId step, AgreedChoiceOf(collectives[i], agreed[i], stream));
     steps.push_back(std::move(step));
   }
   const ChoiceId id = ChoiceId::Join(steps);

@@ -57,28 +57,30 @@ ProblemClass SumOfFloats() {
   return cls;
 }
 
+AgreedChoices::Candidates OneOf(const char* id) { return {{Id(id)}}; }
+
 TEST(AgreedChoicesTest, TheFirstAgreementStays) {
   AgreedChoices agreed;
   EXPECT_TRUE(agreed.empty());
-  agreed.Add(SumOfFloats(), 8, {Id("fake/a")});
-  agreed.Add(SumOfFloats(), 8, {Id("fake/b")});
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), std::vector{Id("fake/a")});
+  agreed.Add(SumOfFloats(), 8, OneOf("fake/a"));
+  agreed.Add(SumOfFloats(), 8, OneOf("fake/b"));
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), OneOf("fake/a"));
   EXPECT_FALSE(agreed.Find(SumOfFloats(), 16));
-  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return std::vector{Id("fake/c")}; });
-  agreed.AddAllCounts(SumOfFloats(), 2, [](uint64_t) { return std::vector{Id("fake/d")}; });
-  agreed.Add(SumOfFloats(), 32, {Id("fake/e")});
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), std::vector{Id("fake/a")});
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 32), std::vector{Id("fake/c")});
+  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return OneOf("fake/c"); });
+  agreed.AddAllCounts(SumOfFloats(), 2, [](uint64_t) { return OneOf("fake/d"); });
+  agreed.Add(SumOfFloats(), 32, OneOf("fake/e"));
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), OneOf("fake/a"));
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 32), OneOf("fake/c"));
 }
 
 TEST(AgreedChoicesTest, TheOwnerOfAllCountsReplacesThem) {
   AgreedChoices agreed;
-  agreed.Add(SumOfFloats(), 8, {Id("fake/a")});
-  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return std::vector{Id("fake/b")}; });
-  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return std::vector{Id("fake/c")}; });
-  agreed.AddAllCounts(SumOfFloats(), 2, [](uint64_t) { return std::vector{Id("fake/d")}; });
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), std::vector{Id("fake/a")});
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 16), std::vector{Id("fake/c")});
+  agreed.Add(SumOfFloats(), 8, OneOf("fake/a"));
+  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return OneOf("fake/b"); });
+  agreed.AddAllCounts(SumOfFloats(), 1, [](uint64_t) { return OneOf("fake/c"); });
+  agreed.AddAllCounts(SumOfFloats(), 2, [](uint64_t) { return OneOf("fake/d"); });
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), OneOf("fake/a"));
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 16), OneOf("fake/c"));
 }
 
 TEST(AgreedChoicesTest, ADefaultIsAnAgreement) {

@@ -17,7 +17,9 @@ std::optional<Choice> Dispatcher::ChoiceInGraphs(const Program& program, const P
   std::optional<Choice> found;
   if (problem.cls.buffer_class == BufferClass::kPlain) {
     const Result<ChoiceId> id = StepsInGraphs(program, problem, eager);
-    if (id) found = FindChoice(job_.groups(), program, problem, *id);
+    if (id) {
+      if (auto steps = FindAgreedSteps(program, problem, *id)) found = std::move(steps->choice);
+    }
   } else if (Result<Choice> fallback = job_.DefaultChoice(program, problem)) {
     // All ranks run this very program: an agreed one runs on plain buffers.
     found = std::move(*fallback);
@@ -34,9 +36,8 @@ Result<ChoiceId> Dispatcher::StepsInGraphs(const Program& program, const Problem
   // A collective that is agreed runs alike in all programs, captured ones too. A rank that has it
   // in a program by itself captures its agreed choice, whatever runs the other collectives here.
   for (size_t i = 0; i < steps.size(); ++i) {
-    COTUNE_TRY(const Program single, Program::SingleCollective(collectives[i].cls));
-    const std::optional<Choice> own = FindChoice(job_.groups(), single, collectives[i], steps[i]);
-    if (own && own->is_capturable) continue;
+    const std::optional<NearbyChoice> own = FindAgreed(collectives[i], steps[i]);
+    if (own && own->choice.is_capturable) continue;
     COTUNE_TRY(ChoiceId fallback, DefaultOf(collectives[i]));
     steps[i] = std::move(fallback);
   }

@@ -25,9 +25,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// A backend of one rank. Its choices are "eager", which cannot be captured, "plain", and "other",
-// which can be.
+// A backend of one rank. Its choices are "eager", which cannot be captured, "plain", and "other"
+// and "near", which can be. "near" is listed for one count only; prepare takes each choice for all.
 struct Backend {
+  uint64_t near_count = 0;        // 0: it is never listed
   std::string usual = "plain";    // the default
   bool is_plain_captured = true;  // the flag of "plain"
   std::string refused;            // the choice that prepare refuses
@@ -40,17 +41,18 @@ struct PlanOfChoice {
   std::string name;
 };
 
-cotune_status_t ListChoices(const cotune_backend_t*, const cotune_problem_t*,
+cotune_status_t ListChoices(const cotune_backend_t*, const cotune_problem_t* problem,
                             cotune_choice_t* first, uint32_t stride, uint32_t capacity,
                             uint32_t* count, cotune_error_t*) {
-  const std::string names[] = {"eager", "plain", "other"};
-  *count = 3;
+  const std::string names[] = {"eager", "plain", "other", "near"};
+  *count = problem->count == backend->near_count ? 4 : 3;
   for (uint32_t i = 0; i < std::min(capacity, *count); ++i) {
     const std::string& name = names[i];
     cotune_choice_t choice{};
     choice.struct_size = sizeof(choice);
     choice.cost_us = -1;
-    const bool is_captured = name == "other" || (name == "plain" && backend->is_plain_captured);
+    const bool is_captured =
+        name == "other" || name == "near" || (name == "plain" && backend->is_plain_captured);
     if (is_captured) choice.flags |= COTUNE_CHOICE_CAPTURABLE;
     if (name == backend->usual) choice.flags |= COTUNE_CHOICE_DEFAULT;
     std::snprintf(choice.name, sizeof(choice.name), "%s", name.c_str());
@@ -161,9 +163,19 @@ class DispatcherCaptureTest : public ::testing::Test {
     call.recv = &recv_;
     return call;
   }
-  std::string Run() {
-    const Status ran = dispatcher_->Run(Sum());
+  std::string Run() { return Run(Sum()); }
+  std::string Run(const Call& call) {
+    const Status ran = dispatcher_->Run(call);
     return ran ? "" : ran.error().ToText();
+  }
+  // The row of a sum that was measured with 16 elements.
+  DispatchRow RowOfSixteen(Reduction reduction, const std::string& winner,
+                           const std::vector<std::string>& next_best = {}) {
+    const ProblemClass cls = job_->Class(Collective::kAllReduce, Dtype::kF32, reduction);
+    std::vector<ChoiceId> ids;
+    for (const std::string& each : next_best) ids.push_back(*ChoiceId::Parse("graphs/" + each));
+    const std::pair<uint64_t, ChoiceId> winners[] = {{64, *ChoiceId::Parse("graphs/" + winner)}};
+    return DispatchRow::Of(DispatchKey::Of(cls), winners, {{64, NextBest(std::move(ids))}});
   }
 
   nccl::FakeCudaState& cuda_;
@@ -250,6 +262,53 @@ TEST_F(DispatcherCaptureTest, ADefaultThatIsNotReadyEndsTheGroupOfACapturedCallO
   EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 2)));
 }
 
+// A backend lists the number of blocks that fits a size, and runs it at the sizes around it.
+TEST_F(DispatcherCaptureTest, AWinnerThatIsListedForItsMeasuredSizeIsCapturedAtOthersToo) {
+  backend_.near_count = 16;
+  Join(false);
+  dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"other"})}));
+  Call call = Sum();
+  call.count = 8;
+  EXPECT_EQ(Run(call), "");
+  cuda_.is_capturing = true;
+  EXPECT_EQ(Run(call), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("near", 2)));
+  const Result<CallExplanation> explanation = dispatcher_->Explain(call);
+  ASSERT_TRUE(explanation);
+  EXPECT_TRUE(explanation->from_table);
+  EXPECT_FALSE(explanation->is_eager);
+  // Calls in place have no row of their own.
+  call.recv = &send_;
+  EXPECT_EQ(Run(call), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("near", 3)));
+  EXPECT_TRUE(dispatcher_->Explain(call)->relative);
+  EXPECT_THAT(warnings_.lines, IsEmpty());
+}
+
+TEST_F(DispatcherCaptureTest, WhatTheBackendRefusesOutsideOfItsListRunsTheNextBest) {
+  backend_.near_count = 16;
+  Join(false);
+  Call call = Sum();
+  call.count = 8;
+  cuda_.is_capturing = true;
+  backend_.refused = "near";
+  dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"other"})}));
+  EXPECT_EQ(Run(call), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("other", 1)));
+  EXPECT_TRUE(dispatcher_->Explain(call)->is_next_best);
+  // A next best choice is one of the measured size, too, and may be refused likewise.
+  dispatcher_->SetTable(
+      *DispatchTable::Build({RowOfSixteen(Reduction::kSum, "gone", {"near", "other"})}));
+  backend_.refused = "gone";
+  EXPECT_EQ(Run(call), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("near", 1), Pair("other", 1)));
+  call.count = 4;
+  backend_.refused = "near";
+  dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"near"})}));
+  EXPECT_EQ(Run(call), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("near", 1), Pair("other", 1), Pair("plain", 1)));
+}
+
 // The program has no local operations, as there is no backend for them here.
 TEST_F(DispatcherCaptureTest, AProgramThatIsNotReadyIsRefusedInACaptureAndTheGroupGoesOn) {
   Join(false);
@@ -322,6 +381,57 @@ TEST_F(DispatcherCaptureTest, ACapturedProgramKeepsTheAgreedChoicesThatCanBeCapt
   ASSERT_TRUE(explanation);
   EXPECT_EQ(explanation->choice.text(), "graphs/eager+graphs/other");
   EXPECT_EQ(explanation->choice_in_graphs->text(), "graphs/plain+graphs/other");
+}
+
+// A choice that is agreed for rows that were not measured runs alike in each program.
+TEST_F(DispatcherCaptureTest, AnAgreedChoiceMayBeListedForItsMeasuredSizeOnly) {
+  backend_.near_count = 16;
+  const auto sum =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%y = all_reduce sum %x\nreturn %y\n");
+  const auto max =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%y = all_reduce max %x\nreturn %y\n");
+  const auto both = ProgramGraph::Parse(
+      "%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = all_reduce max %s\nreturn %y\n");
+  ASSERT_TRUE(sum && max && both);
+  const void* const inputs[] = {&send_};
+  void* const outputs[] = {&recv_};
+  const auto run = [&](const ProgramGraph& graph, uint64_t rows) {
+    const Status ran = dispatcher_->Run(
+        ProgramCall{.graph = &graph, .rows = rows, .inputs = inputs, .outputs = outputs});
+    return ran ? "" : ran.error().ToText();
+  };
+  for (const bool is_at_all_rows : {false, true}) {
+    backend_.launches.clear();
+    backend_.refused = "";
+    dispatcher_.reset();
+    job_.reset();
+    Join(false);
+    dispatcher_->SetTable(*DispatchTable::Build(
+        {RowOfSixteen(Reduction::kSum, "near"), RowOfSixteen(Reduction::kMax, "eager")}));
+    const std::vector<uint64_t> rows{2, 3};
+    const std::span<const uint64_t> agreed =
+        is_at_all_rows ? std::span<const uint64_t>() : std::span<const uint64_t>(rows);
+    ASSERT_TRUE(dispatcher_->Agree(*sum, agreed));
+    ASSERT_TRUE(dispatcher_->Agree(*max, agreed));
+    // Whether the backend takes it is found out outside of a capture.
+    cuda_.is_capturing = true;
+    EXPECT_THAT(run(*both, 2), HasSubstr("not ready to be captured"));
+    cuda_.is_capturing = false;
+    EXPECT_EQ(run(*both, 2), "");
+    EXPECT_EQ(run(*sum, 2), "");
+    EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 1), Pair("near", 2)));
+    cuda_.is_capturing = true;
+    EXPECT_EQ(run(*both, 2), "");
+    EXPECT_EQ(run(*sum, 2), "");
+    EXPECT_THAT(backend_.launches,
+                ElementsAre(Pair("eager", 1), Pair("near", 4), Pair("plain", 1)));
+    cuda_.is_capturing = false;
+    backend_.refused = "near";
+    EXPECT_EQ(run(*sum, 3), "");
+    EXPECT_EQ(run(*both, 3), "");
+    EXPECT_THAT(backend_.launches,
+                ElementsAre(Pair("eager", 2), Pair("near", 4), Pair("plain", 3)));
+  }
 }
 
 }  // namespace

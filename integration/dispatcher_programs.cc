@@ -131,7 +131,8 @@ Result<Dispatcher::ProgramKey> Dispatcher::KeyOf(const ProgramCall& call,
   };
   Result<ProgramKey> plain = key_on(BufferClass::kPlain);
   if (!plain) return plain;
-  COTUNE_TRY(const std::optional<PlanKey> agreed, Followed(plain->key, plain->program));
+  COTUNE_TRY(const std::optional<PlanKey> agreed,
+             Followed(plain->key, plain->program, call.stream));
   // Also if it is the plain key itself: another rank runs another program around the collectives,
   // whose operands need not be registered.
   if (agreed) return ProgramKey{plain->program, *agreed};

@@ -41,7 +41,10 @@ int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& 
     console.Warn(fmt::format("no choice works for {}", ToText(each.cell.problem)));
   }
   const uint64_t wrong_elements = CountWrong(summary.entries);
-  if (flags.tuned) summary.entries = OnlyTuned(std::move(summary.entries), *tuned);
+  if (flags.tuned) {
+    summary.entries = OnlyTuned(std::move(summary.entries), *tuned);
+    for (const std::string& line : NotMeasured(summary.entries, *tuned)) console.Warn(line);
+  }
   const int written = console.PrintResult(
       console.flags().json ? BenchJson(summary)
                            : BenchTableText(summary.entries, *tuned, flags.tuned));

@@ -93,6 +93,22 @@ std::vector<DatabaseEntry> OnlyTuned(std::vector<DatabaseEntry> entries,
   return entries;
 }
 
+std::vector<std::string> NotMeasured(const std::vector<DatabaseEntry>& kept,
+                                     const DispatchTable& tuned) {
+  std::vector<std::string> lines;
+  for (const DatabaseEntry& entry : kept) {
+    const Problem& problem = entry.cell.problem;
+    const DispatchKey key = DispatchKey::Of(problem.cls);
+    const int32_t index = tuned.Lookup(tuned.DecidingKey(key, problem.bytes()), problem.bytes());
+    if (!entry.cell.verdicts.empty() || index == DispatchTable::kNoChoice) continue;
+    lines.push_back(fmt::format(
+        "{} at {} bytes was not measured: the database has {} for it, which is not listed at this "
+        "size; without --tuned the choices are measured that are",
+        InWords(key), problem.bytes(), tuned.choices()[static_cast<size_t>(index)].text()));
+  }
+  return lines;
+}
+
 uint64_t CountWrong(const std::vector<DatabaseEntry>& entries) {
   uint64_t wrong_elements = 0;
   for (const DatabaseEntry& entry : entries) {

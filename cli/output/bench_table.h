@@ -20,6 +20,11 @@ std::string BenchTableText(const std::vector<DatabaseEntry>& entries, const Disp
 std::vector<DatabaseEntry> OnlyTuned(std::vector<DatabaseEntry> entries,
                                      const DispatchTable& tuned);
 
+// Returns of each cell of OnlyTuned that has no choice left what was not measured, and why: a
+// backend does not list each winner at the sizes around the one where it won.
+std::vector<std::string> NotMeasured(const std::vector<DatabaseEntry>& kept,
+                                     const DispatchTable& tuned);
+
 // Wrong elements over all choices.
 uint64_t CountWrong(const std::vector<DatabaseEntry>& entries);
 

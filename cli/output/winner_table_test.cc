@@ -2,10 +2,14 @@
 
 #include "cli/output/bench_table.h"
 #include "core/testing/database_entries.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace cotune::cli {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // A cell without failures whose winner takes winner_us and whose default takes default_us.
 DatabaseEntry Entry(uint64_t count, const char* winner, int64_t winner_us, int64_t default_us) {
@@ -102,6 +106,16 @@ TEST(BenchTableTest, OnlyTunedKeepsWhatIsDispatched) {
   kept = OnlyTuned(symmetric, DispatchTable::Build({larger, tuned.rows()[0]}).value());
   ASSERT_EQ(kept[0].cell.verdicts.size(), 1u);
   EXPECT_EQ(kept[0].cell.verdicts[0].id.text(), "host/ring?chunk=65536");
+  EXPECT_THAT(NotMeasured(kept, tuned), IsEmpty());
+  // A winner of another size, which no backend lists at this one.
+  const DispatchTable other =
+      DispatchTable::Build({{key, {{0, UINT64_MAX, IdForTest("host/other?chunk=1")}}}}).value();
+  kept = OnlyTuned(entries, other);
+  EXPECT_THAT(kept[0].cell.verdicts, IsEmpty());
+  EXPECT_THAT(NotMeasured(kept, other),
+              ElementsAre("all_reduce sum f32 out of place at 16384 bytes was not measured: the "
+                          "database has host/other?chunk=1 for it, which is not listed at this "
+                          "size; without --tuned the choices are measured that are"));
   // Without a row the default runs.
   kept = OnlyTuned(entries, DispatchTable());
   ASSERT_EQ(kept[0].cell.verdicts.size(), 1u);

@@ -15,6 +15,20 @@
 #include "fmt/format.h"
 
 namespace cotune {
+namespace {
+
+// "all_reduce sum bf16 out of place at 4096 bytes"; "program add_residual_norm at 16 rows".
+std::string CellInWords(const Program& program, const Problem& problem) {
+  if (program.is_single_collective()) {
+    return fmt::format("{} at {} bytes", InWords(DispatchKey::Of(problem.cls)), problem.bytes());
+  }
+  const std::string& name = program.graph().name();
+  return fmt::format("program {} at {} rows",
+                     name.empty() ? fmt::format("{:016x}", problem.cls.program_digest) : name,
+                     program.RowsAt(problem));
+}
+
+}  // namespace
 
 int64_t CellTiming::BudgetOfNextCellNs() const {
   if (state_.settings.budget_ns <= 0) return 0;
@@ -71,7 +85,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
     }
   }
   decided.cell.is_unsteady = true;
-  WarnOfUnsteadyCell(problem, reason);
+  WarnOfUnsteadyCell(CellInWords(cell.place.node->program(), problem), reason);
   return Decide(std::move(decided.cell), SelectionRules{state_.settings.noise_percent});
 }
 
@@ -256,12 +270,14 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();
-  if (start_mode_ != decided->cell.start_mode) WarnOfBusyProcessors(decided->cell);
+  if (start_mode_ != decided->cell.start_mode) {
+    WarnOfBusyProcessors(CellInWords(cell.place.node->program(), problem), decided->cell);
+  }
   start_mode_ = decided->cell.start_mode;  // a window that failed once is not tried again
   return decided;
 }
 
-void CellTiming::WarnOfBusyProcessors(const CellResult& cell) {
+void CellTiming::WarnOfBusyProcessors(const std::string& where, const CellResult& cell) {
   TuneParts& parts = state_.parts;
   if (parts.exchange.rank() != 0 || state_.has_warned_of_late_ranks) return;
   state_.has_warned_of_late_ranks = true;
@@ -269,21 +285,21 @@ void CellTiming::WarnOfBusyProcessors(const CellResult& cell) {
                    .what = fmt::format("ranks often started late, {} times in one cell, so that "
                                        "times from here on may be too high",
                                        cell.invalid_rounds),
-                   .where = ToText(cell.problem),
+                   .where = where,
                    .cause = "something else uses the processors",
                    .next_step = "tune again while the machine is idle",
                    .ranks = {}};
   EmitLine(parts.observer, Severity::kWarning, late.ToText());
 }
 
-void CellTiming::WarnOfUnsteadyCell(const Problem& problem, const std::string& reason) {
+void CellTiming::WarnOfUnsteadyCell(const std::string& where, const std::string& reason) {
   ++state_.outcome.unsteady_cells;
   // The end of the tune has their number.
   if (state_.parts.exchange.rank() != 0 || state_.outcome.unsteady_cells > 1) return;
   EmitLine(state_.parts.observer, Severity::kWarning,
-           fmt::format("the times of {} were unsteady in two measurements ({}): such sizes run the "
-                       "default choice, and the next tune measures them again",
-                       ToText(problem), reason));
+           fmt::format("the times of {} were unsteady in two measurements ({}), so that they do "
+                       "not show which choice is faster",
+                       where, reason));
 }
 
 void CellTiming::Report(const DecidedCell& decided) {

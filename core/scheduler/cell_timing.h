@@ -82,8 +82,9 @@ class CellTiming final : public CellTimer {
   // was asked to stop.
   Status MeetAfterCompiling(int64_t deadline_ns);
   // Says, once a tune, that the ranks no longer begin at a common time.
-  void WarnOfBusyProcessors(const CellResult& cell);
-  void WarnOfUnsteadyCell(const Problem& problem, const std::string& reason);
+  // where: the cell in the user's words.
+  void WarnOfBusyProcessors(const std::string& where, const CellResult& cell);
+  void WarnOfUnsteadyCell(const std::string& where, const std::string& reason);
   void Report(const DecidedCell& decided);
 
   TuneState& state_;

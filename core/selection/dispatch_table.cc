@@ -214,10 +214,6 @@ DispatchRow DispatchRow::Of(const DispatchKey& key,
     winners = winners.subspan(1);
     if (!next_best.empty()) next_best.erase(next_best.begin());
   }
-  if (std::all_of(next_best.begin(), next_best.end(),
-                  [](const NextBestOfSize& each) { return each.next_best.empty(); })) {
-    next_best.clear();
-  }
   return {key, MergeRanges(winners), winners.front().first, std::move(next_best)};
 }
 
@@ -315,10 +311,9 @@ std::optional<SizeRange> DispatchTable::RangeOf(const DispatchKey& key, uint64_t
   return range;
 }
 
-const NextBest& DispatchTable::NextBestOf(const DispatchKey& key, uint64_t bytes) const {
-  static const NextBest none;
+const NextBestOfSize* DispatchTable::MeasuredSizeOf(const DispatchKey& key, uint64_t bytes) const {
   const DispatchRow* row = DecidingRow(key);
-  if (row == nullptr || row->next_best.empty() || bytes < FirstBytes(*row)) return none;
+  if (row == nullptr || row->next_best.empty() || bytes < FirstBytes(*row)) return nullptr;
   // As the ranges: the geometric mean of two measured sizes belongs to the larger one.
   const auto is_nearer = [bytes](const NextBestOfSize& below, const NextBestOfSize& above) {
     if (bytes <= below.bytes) return false;
@@ -329,7 +324,13 @@ const NextBest& DispatchTable::NextBestOf(const DispatchKey& key, uint64_t bytes
   while (at + 1 < row->next_best.size() && is_nearer(row->next_best[at], row->next_best[at + 1])) {
     ++at;
   }
-  return row->next_best[at].next_best;
+  return &row->next_best[at];
+}
+
+const NextBest& DispatchTable::NextBestOf(const DispatchKey& key, uint64_t bytes) const {
+  static const NextBest none;
+  const NextBestOfSize* size = MeasuredSizeOf(key, bytes);
+  return size == nullptr ? none : size->next_best;
 }
 
 void DispatchTable::Compile() {

@@ -38,7 +38,7 @@ std::string ToText(const DispatchKey& key);
 // ", program 0123456789abcdef" if that applies.
 std::string InWords(const DispatchKey& key);
 
-// The next best choices of one measured size.
+// One measured size and its next best choices, which may be none.
 struct NextBestOfSize {
   uint64_t bytes = 0;
   NextBest next_best;
@@ -50,7 +50,7 @@ struct DispatchRow {
   DispatchKey key;
   std::vector<SizeRange> ranges;  // ascending, without gaps, 0..UINT64_MAX
   uint64_t smallest_bytes = 0;    // that was measured; in the first range
-  // Strictly ascending by size: all measured sizes, or none if no size has a next best choice.
+  // Strictly ascending by size: all measured sizes, or none if they are not known.
   std::vector<NextBestOfSize> next_best{};
   bool operator==(const DispatchRow&) const = default;
 
@@ -93,8 +93,11 @@ class DispatchTable {
   DispatchKey DecidingKey(const DispatchKey& key, uint64_t bytes) const;
   // The range that Lookup finds, from where it is in force; nothing where Lookup gives kNoChoice.
   std::optional<SizeRange> RangeOf(const DispatchKey& key, uint64_t bytes) const;
-  // The choices that run the call if the one that Lookup finds refuses it, the fastest first: those
-  // of the measured size whose winner Lookup finds. Empty if Lookup gives kNoChoice.
+  // The measured size whose winner Lookup finds, with the choices that run the call if the winner
+  // refuses it, the fastest first. nullptr: Lookup gives kNoChoice, or measured sizes are not
+  // known.
+  const NextBestOfSize* MeasuredSizeOf(const DispatchKey& key, uint64_t bytes) const;
+  // The next best choices of that size; empty if there is none.
   const NextBest& NextBestOf(const DispatchKey& key, uint64_t bytes) const;
   // The row of this very key; nullptr: there is none.
   const DispatchRow* Find(const DispatchKey& key) const;

@@ -513,15 +513,25 @@ TEST(DispatchTableTest, TheNextBestChoicesAreThoseOfTheNearestMeasuredSize) {
   EXPECT_NE(with_other.Serialize(), table.Serialize()) << "the ranks commit it";
 }
 
-TEST(DispatchTableTest, ARowWithoutNextBestChoicesKeepsNoSizes) {
-  const std::vector<std::pair<uint64_t, ChoiceId>> winners = {{0, Id("h/a")}, {1000, Id("h/a")}};
+TEST(DispatchTableTest, ARowKeepsItsMeasuredSizesAlsoWithoutNextBestChoices) {
+  const std::vector<std::pair<uint64_t, ChoiceId>> winners = {
+      {0, Id("h/a")}, {1000, Id("h/a")}, {4000, Id("h/a")}};
   const DispatchKey key;
-  EXPECT_TRUE(DispatchRow::Of(key, winners, {{0, {}}, {1000, {}}}).next_best.empty());
+  EXPECT_TRUE(DispatchRow::Of(key, winners).next_best.empty()) << "no sizes were given";
   // A call without data is left out, as among the winners.
   const NextBest next_best({Id("h/b")});
-  EXPECT_TRUE(DispatchRow::Of(key, winners, {{0, next_best}, {1000, {}}}).next_best.empty());
-  EXPECT_EQ(DispatchRow::Of(key, winners, {{0, {}}, {1000, next_best}}).next_best,
-            (std::vector<NextBestOfSize>{{1000, next_best}}));
+  const DispatchRow row = DispatchRow::Of(key, winners, {{0, next_best}, {1000, {}}, {4000, {}}});
+  EXPECT_EQ(row.next_best, (std::vector<NextBestOfSize>{{1000, {}}, {4000, {}}}));
+  // 2000 bytes are the geometric mean of both.
+  const DispatchTable table = DispatchTable::Build({row}).value();
+  EXPECT_EQ(table.MeasuredSizeOf(key, 1)->bytes, 1000u);
+  EXPECT_EQ(table.MeasuredSizeOf(key, 1999)->bytes, 1000u);
+  EXPECT_EQ(table.MeasuredSizeOf(key, 2000)->bytes, 4000u);
+  EXPECT_EQ(table.MeasuredSizeOf(key, UINT64_MAX)->bytes, 4000u);
+  EXPECT_TRUE(table.NextBestOf(key, 2000).empty());
+  DispatchKey other = key;
+  other.program_digest = 1;
+  EXPECT_EQ(table.MeasuredSizeOf(other, 2000), nullptr);
 }
 
 TEST(DispatchTableTest, NextBestAgreesWithANaiveSearchOverRandomTables) {
