@@ -23,6 +23,7 @@ class AgreedChoices {
   struct Candidate {
     ChoiceId id;
     uint64_t measured_count = 0;  // where the table has it from; 0: that is not known
+    bool only_if_listed = false;  // it runs no collective of a count for which it is not listed
     bool operator==(const Candidate&) const = default;
   };
   // The choices for a count, in the order in which they are tried: the first one that can run the

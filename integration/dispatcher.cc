@@ -35,16 +35,6 @@ Error RefusedAlone(const ChoiceId& id, Error error) {
   return error;
 }
 
-// Returns whether all steps of a choice run by backends that run steps of the other one.
-bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
-  const std::vector<ChoiceId> known = other.steps();
-  const std::vector<ChoiceId> steps = id.steps();
-  return std::all_of(steps.begin(), steps.end(), [&](const ChoiceId& step) {
-    return std::any_of(known.begin(), known.end(),
-                       [&](const ChoiceId& each) { return each.backend() == step.backend(); });
-  });
-}
-
 // "all_reduce sum f32 out of place"; "program NAME".
 std::string CallsText(const ProblemClass& cls, const Program& program) {
   if (cls.program_digest == 0) return InWords(DispatchKey::Of(cls));
@@ -422,14 +412,11 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareChoice(const 
   return plan;
 }
 
-std::optional<NearbyChoice> Dispatcher::FindChosen(const PlanKey& key,
-                                                   const Program& program) const {
-  const ChoiceId& id = ChosenBy(key);
-  if (key.table != nullptr) {
-    return FindNearby(job_.groups(), program, key.problem,
-                      AtMeasuredSize(*key.table, program, key.problem), id);
-  }
-  return FindAgreedSteps(program, key.problem, id);
+std::vector<NearbyChoice> Dispatcher::WinnersFor(const PlanKey& key, const Program& program) const {
+  if (key.table != nullptr) return WinnersOf(job_.groups(), program, *key.table, key.problem);
+  std::optional<NearbyChoice> agreed = FindAgreedSteps(program, key.problem, ChosenBy(key));
+  if (!agreed) return {};
+  return {*std::move(agreed)};
 }
 
 bool Dispatcher::MayRunUnlisted(const PlanKey& key) const {
@@ -445,21 +432,24 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareWinner(const 
                                                                           const Program& program,
                                                                           std::string& refused) {
   const ChoiceId& id = ChosenBy(key);
-  const std::optional<NearbyChoice> found = FindChosen(key, program);
-  if (!found && !MayRunUnlisted(key)) {
+  std::vector<NearbyChoice> winners = WinnersFor(key, program);
+  if (winners.empty() && MayRunUnlisted(key)) winners.push_back({Choice{.id = id}, false});
+  if (winners.empty()) {
     refused = fmt::format("{}: {}", id.text(),
                           ListedRefusal(job_.groups(), program, key.problem, id)
                               .value_or("no backend offers it for this call"));
-    return nullptr;
   }
-  Result<std::unique_ptr<CachedPlan>> plan =
-      PrepareChoice(key, program, found ? found->choice : Choice{.id = id});
-  if (plan) return plan;
-  const bool is_listed = found && found->is_listed_here;
-  if (is_listed || plan.error().code != ErrorCode::kUnsupported) {
-    return tl::make_unexpected(RefusedAlone(id, plan.error()));
+  for (const NearbyChoice& each : winners) {
+    Result<std::unique_ptr<CachedPlan>> plan = PrepareChoice(key, program, each.choice);
+    if (plan) {
+      (*plan)->next_size_bytes = each.next_size_bytes;
+      return plan;
+    }
+    if (each.is_listed_here || plan.error().code != ErrorCode::kUnsupported) {
+      return tl::make_unexpected(RefusedAlone(each.choice.id, plan.error()));
+    }
+    refused = fmt::format("{}: {}", each.choice.id.text(), plan.error().ToText());
   }
-  refused = fmt::format("{}: {}", id.text(), plan.error().ToText());
   return nullptr;
 }
 
@@ -534,6 +524,7 @@ CallExplanation Dispatcher::ExplainPlan(const CachedPlan& plan) {
   CallExplanation explanation{.choice = plan.caller->id(),
                               .is_next_best = plan.is_next_best,
                               .table_choice_refused = plan.table_choice_refused,
+                              .next_size_bytes = plan.next_size_bytes,
                               .is_eager = plan.is_eager};
   if (plan.in_graphs != nullptr) explanation.choice_in_graphs = plan.in_graphs->id();
   return explanation;
@@ -553,8 +544,13 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
   };
   std::string refused;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    if (const auto found = FindChosen(key, program)) {
-      if (auto unprepared = ExplainUnprepared(key, program, found->choice)) return *unprepared;
+    const std::vector<NearbyChoice> winners = WinnersFor(key, program);
+    if (!winners.empty()) {
+      const NearbyChoice& first = winners.front();
+      if (auto unprepared = ExplainUnprepared(key, program, first.choice)) {
+        unprepared->next_size_bytes = first.next_size_bytes;
+        return *unprepared;
+      }
     }
     COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareWinner(key, program, refused));
     if (plan != nullptr) return keep(std::move(plan));
@@ -592,11 +588,15 @@ Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program
     explanation.relative = relative->key;
   }
   if (!explanation.from_table && !explanation.is_next_best) return explanation;
-  if (const std::optional<SizeRange> range =
-          key.table->RangeOf(dispatch_key, key.problem.bytes())) {
+  const uint64_t bytes = key.problem.bytes();
+  const uint64_t next_bytes = explanation.next_size_bytes;
+  if (const auto range = key.table->RangeOf(dispatch_key, std::max(bytes, next_bytes))) {
     explanation.first_bytes = range->first_bytes;
     explanation.end_bytes = range->end_bytes;
   }
+  // The winner of the next size runs from the measured size below it on.
+  const NextBestOfSize* below = key.table->MeasuredSizeOf(dispatch_key, bytes);
+  if (next_bytes > 0 && below != nullptr) explanation.first_bytes = below->bytes + 1;
   return explanation;
 }
 

@@ -63,6 +63,9 @@ struct CallExplanation {
   // one.
   std::optional<DispatchKey> relative{};
   std::string table_choice_refused{};  // the table's choice, why it cannot run; "" when it does
+  // It is the winner of the next measured size, of so many bytes, because that of the call's range
+  // is not listed for it; 0: it is not.
+  uint64_t next_size_bytes = 0;
   // Calls of the choice cannot be captured in a CUDA graph: those that are run this one, or nothing
   // where it is not set.
   bool is_eager = false;
@@ -238,8 +241,9 @@ class Dispatcher {
   // rank, and `refused` says why. An error: other ranks may run it.
   Result<std::unique_ptr<CachedPlan>> PrepareWinner(const PlanKey& key, const Program& program,
                                                     std::string& refused);
-  // Finds the choice that a key has, as it is listed.
-  std::optional<NearbyChoice> FindChosen(const PlanKey& key, const Program& program) const;
+  // Returns the winners that may run calls of a key that has a choice, as they are listed, in the
+  // order in which they are tried.
+  std::vector<NearbyChoice> WinnersFor(const PlanKey& key, const Program& program) const;
   // Returns whether the table's choice may run calls of the key though no list is known that has
   // it.
   bool MayRunUnlisted(const PlanKey& key) const;

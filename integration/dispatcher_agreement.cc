@@ -51,19 +51,31 @@ std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTa
   const DispatchKey key = DispatchKey::Of(anchor.cls);
   const int32_t index = table.Lookup(key, anchor.bytes());
   if (index == DispatchTable::kNoChoice) return candidates;
-  std::vector<Problem> measured;
-  if (const auto size = AtMeasuredSize(table, program, anchor)) measured = StepsOf(program, *size);
-  const auto add = [&](const ChoiceId& id) {
+  const auto add = [&](const ChoiceId& id, const std::optional<Problem>& measured,
+                       bool only_if_listed = false) {
+    const std::vector<Problem> there =
+        measured ? StepsOf(program, *measured) : std::vector<Problem>();
     const std::vector<ChoiceId> steps = id.StepsFor(collectives.size());
     for (size_t i = 0; i < steps.size(); ++i) {
       AgreedChoices::Candidates& known = candidates[i];
-      const bool is_new = std::none_of(known.begin(), known.end(),
-                                       [&](const auto& each) { return each.id == steps[i]; });
-      if (is_new) known.push_back({steps[i], measured.empty() ? 0 : measured[i].count});
+      const AgreedChoices::Candidate added{steps[i], there.empty() ? 0 : there[i].count,
+                                           only_if_listed};
+      const bool is_new = std::none_of(known.begin(), known.end(), [&](const auto& each) {
+        return each.id == added.id && each.only_if_listed == only_if_listed;
+      });
+      if (is_new) known.push_back(added);
     }
   };
-  add(table.choices()[static_cast<size_t>(index)]);
-  for (const ChoiceId& next : table.NextBestOf(key, anchor.bytes()).choices()) add(next);
+  const std::optional<Problem> measured = AtMeasuredSize(table, program, anchor);
+  const ChoiceId& winner = table.choices()[static_cast<size_t>(index)];
+  // The order is that of WinnersOf, for each collective by itself.
+  if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
+    const int32_t of_next = table.Lookup(key, next->bytes());
+    add(winner, measured, true);
+    add(table.choices()[static_cast<size_t>(of_next)], next);
+  }
+  add(winner, measured);
+  for (const ChoiceId& id : table.NextBestOf(key, anchor.bytes()).choices()) add(id, measured);
   return candidates;
 }
 
@@ -193,7 +205,7 @@ Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& step,
     // ranks go on alike.
     for (const AgreedChoices::Candidate& candidate : agreed) {
       const std::optional<NearbyChoice> nearby = FindAgreed(problem, candidate.id);
-      if (!nearby) continue;
+      if (!nearby || (candidate.only_if_listed && !nearby->is_listed_here)) continue;
       COTUNE_TRY(const bool is_taken, Takes(single, problem, *nearby, stream));
       if (is_taken) return candidate.id;
     }
@@ -262,7 +274,10 @@ Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& k
 }
 
 bool Dispatcher::RunsAnyway(const PlanKey& key, const Program& program, const ChoiceId& id) const {
-  if (key.choice_index != DispatchTable::kNoChoice) return ChosenBy(key) == id;
+  // A choice that is not listed for the call may give way to the winner of the next size.
+  if (key.choice_index != DispatchTable::kNoChoice) {
+    return ChosenBy(key) == id && FindChoice(job_.groups(), program, key.problem, id).has_value();
+  }
   const Result<Choice> fallback = job_.DefaultChoice(program, key.problem);
   return fallback && fallback->id == id;
 }

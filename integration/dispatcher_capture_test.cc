@@ -25,10 +25,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// A backend of one rank. Its choices are "eager", which cannot be captured, "plain", and "other"
-// and "near", which can be. "near" is listed for one count only; prepare takes each choice for all.
+// A backend of one rank. Its choices are "eager", which cannot be captured, and "plain", "other",
+// "near" and "wide", which can be. The last two are listed for one count only; prepare takes each
+// choice for all counts.
 struct Backend {
   uint64_t near_count = 0;        // 0: it is never listed
+  uint64_t wide_count = 0;        // likewise
   std::string usual = "plain";    // the default
   bool is_plain_captured = true;  // the flag of "plain"
   std::string refused;            // the choice that prepare refuses
@@ -44,15 +46,16 @@ struct PlanOfChoice {
 cotune_status_t ListChoices(const cotune_backend_t*, const cotune_problem_t* problem,
                             cotune_choice_t* first, uint32_t stride, uint32_t capacity,
                             uint32_t* count, cotune_error_t*) {
-  const std::string names[] = {"eager", "plain", "other", "near"};
-  *count = problem->count == backend->near_count ? 4 : 3;
+  std::vector<std::string> names = {"eager", "plain", "other"};
+  if (problem->count == backend->near_count) names.emplace_back("near");
+  if (problem->count == backend->wide_count) names.emplace_back("wide");
+  *count = static_cast<uint32_t>(names.size());
   for (uint32_t i = 0; i < std::min(capacity, *count); ++i) {
     const std::string& name = names[i];
     cotune_choice_t choice{};
     choice.struct_size = sizeof(choice);
     choice.cost_us = -1;
-    const bool is_captured =
-        name == "other" || name == "near" || (name == "plain" && backend->is_plain_captured);
+    const bool is_captured = name != "eager" && (name != "plain" || backend->is_plain_captured);
     if (is_captured) choice.flags |= COTUNE_CHOICE_CAPTURABLE;
     if (name == backend->usual) choice.flags |= COTUNE_CHOICE_DEFAULT;
     std::snprintf(choice.name, sizeof(choice.name), "%s", name.c_str());
@@ -285,6 +288,63 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsListedForItsMeasuredSizeIsCapturedAtO
   EXPECT_THAT(warnings_.lines, IsEmpty());
 }
 
+// As with blocks of a kernel that are enough for one measured size, and not for larger calls.
+TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToThatOfTheNextSize) {
+  backend_.near_count = 8;
+  backend_.wide_count = 16;
+  Join(false);
+  const DispatchKey sum =
+      DispatchKey::Of(job_->Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum));
+  const auto set_table = [&](uint64_t second_bytes) {
+    const std::pair<uint64_t, ChoiceId> winners[] = {
+        {32, *ChoiceId::Parse("graphs/near")}, {second_bytes, *ChoiceId::Parse("graphs/wide")}};
+    dispatcher_->SetTable(
+        *DispatchTable::Build({DispatchRow::Of(sum, winners, {{32, {}}, {second_bytes, {}}})}));
+  };
+  const auto runs = [&](uint64_t count) {
+    backend_.launches.clear();
+    Call call = Sum();
+    call.count = count;
+    EXPECT_EQ(Run(call), "");
+    return backend_.launches.begin()->first;
+  };
+  set_table(64);
+  EXPECT_EQ(runs(4), "near");
+  EXPECT_EQ(runs(8), "near");
+  EXPECT_EQ(runs(9), "wide") << "36 bytes are nearer to 32 than to 64";
+  EXPECT_EQ(runs(12), "wide");
+  Call call = Sum();
+  call.count = 9;
+  Result<CallExplanation> explanation = dispatcher_->Explain(call);
+  ASSERT_TRUE(explanation);
+  EXPECT_TRUE(explanation->from_table);
+  EXPECT_EQ(explanation->choice.text(), "graphs/wide");
+  EXPECT_EQ(explanation->next_size_bytes, 64u);
+  EXPECT_EQ(explanation->first_bytes, 33u);
+  EXPECT_EQ(explanation->end_bytes, UINT64_MAX);
+  call.count = 8;
+  explanation = dispatcher_->Explain(call);
+  ASSERT_TRUE(explanation);
+  EXPECT_EQ(explanation->next_size_bytes, 0u);
+  EXPECT_EQ(explanation->end_bytes, 46u);
+  // The winner of the next size is refused, far above the call, or not needed.
+  backend_.refused = "wide";
+  EXPECT_EQ(runs(10), "near");
+  backend_.refused = "";
+  set_table(4096);
+  EXPECT_EQ(runs(10), "near");
+  set_table(64);
+  backend_.near_count = 11;
+  EXPECT_EQ(runs(11), "near");
+  // Agreed calls run likewise, whatever program they stand in.
+  backend_.near_count = 8;
+  const auto graph =
+      ProgramGraph::Parse("%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n");
+  ASSERT_TRUE(dispatcher_->Agree(*graph, std::vector<uint64_t>{7, 9}));
+  EXPECT_EQ(runs(7), "near");
+  EXPECT_EQ(runs(9), "wide");
+}
+
 TEST_F(DispatcherCaptureTest, WhatTheBackendRefusesOutsideOfItsListRunsTheNextBest) {
   backend_.near_count = 16;
   Join(false);
@@ -413,7 +473,7 @@ TEST_F(DispatcherCaptureTest, AnAgreedChoiceMayBeListedForItsMeasuredSizeOnly) {
         is_at_all_rows ? std::span<const uint64_t>() : std::span<const uint64_t>(rows);
     ASSERT_TRUE(dispatcher_->Agree(*sum, agreed));
     ASSERT_TRUE(dispatcher_->Agree(*max, agreed));
-    // Whether the backend takes it is found out outside of a capture.
+    // A capture is no time to find out whether the backend takes it.
     cuda_.is_capturing = true;
     EXPECT_THAT(run(*both, 2), HasSubstr("not ready to be captured"));
     cuda_.is_capturing = false;

@@ -32,6 +32,7 @@ struct Dispatcher::CachedPlan {
   std::optional<Error> graphs_failure;
   std::string table_choice_refused;  // as in CallExplanation
   bool is_next_best = false;         // likewise
+  uint64_t next_size_bytes = 0;      // likewise
 };
 
 }  // namespace cotune

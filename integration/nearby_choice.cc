@@ -1,20 +1,47 @@
 #include "integration/nearby_choice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/choice/choice_lists.h"
 
 namespace cotune {
+namespace {
+
+// The next measured size is at most so many times as large as the call: far above it other
+// algorithms win.
+constexpr uint64_t kNextSizeTimesMax = 4;
+
+std::optional<Problem> AtBytes(const Program& program, const Problem& problem, uint64_t bytes) {
+  Problem measured = problem;
+  measured.count = program.is_single_collective()
+                       ? CountForBytes(problem.cls, bytes)
+                       : program.ProblemAt(bytes, problem.topology_digest).count;
+  return measured.count == 0 ? std::nullopt : std::optional(measured);
+}
+
+}  // namespace
 
 std::optional<Problem> AtMeasuredSize(const DispatchTable& table, const Program& program,
                                       const Problem& problem) {
   const NextBestOfSize* size = table.MeasuredSizeOf(DispatchKey::Of(problem.cls), problem.bytes());
-  if (size == nullptr) return std::nullopt;
-  Problem measured = problem;
-  measured.count = program.is_single_collective()
-                       ? CountForBytes(problem.cls, size->bytes)
-                       : program.ProblemAt(size->bytes, problem.topology_digest).count;
-  return measured.count == 0 ? std::nullopt : std::optional(measured);
+  return size == nullptr ? std::nullopt : AtBytes(program, problem, size->bytes);
+}
+
+std::optional<Problem> AtNextSize(const DispatchTable& table, const Program& program,
+                                  const Problem& problem) {
+  const DispatchKey key = DispatchKey::Of(problem.cls);
+  const NextBestOfSize* size = table.MeasuredSizeOf(key, problem.bytes());
+  if (size == nullptr || size->bytes >= problem.bytes()) return std::nullopt;
+  const DispatchRow* own = table.Find(key);
+  const DispatchRow* row = own != nullptr ? own : table.RelativeOf(key);
+  if (row == nullptr) return std::nullopt;
+  const auto next = std::find_if(row->next_best.begin(), row->next_best.end(),
+                                 [&](const auto& each) { return each.bytes > size->bytes; });
+  if (next == row->next_best.end() || next->bytes / kNextSizeTimesMax > problem.bytes()) {
+    return std::nullopt;
+  }
+  return AtBytes(program, problem, next->bytes);
 }
 
 std::optional<NearbyChoice> FindNearby(const BackendGroups& groups, const Program& program,
@@ -28,6 +55,42 @@ std::optional<NearbyChoice> FindNearby(const BackendGroups& groups, const Progra
   std::optional<Choice> there = FindChoice(groups, program, *measured, id);
   if (!there) return std::nullopt;
   return NearbyChoice{*std::move(there), false};
+}
+
+std::vector<NearbyChoice> WinnersOf(const BackendGroups& groups, const Program& program,
+                                    const DispatchTable& table, const Problem& problem) {
+  const auto winner_at = [&](const Problem& at) -> const ChoiceId& {
+    const int32_t index = table.Lookup(DispatchKey::Of(at.cls), at.bytes());
+    return table.choices()[static_cast<size_t>(index)];
+  };
+  const ChoiceId& own = winner_at(problem);
+  std::vector<NearbyChoice> winners;
+  auto own_winner =
+      FindNearby(groups, program, problem, AtMeasuredSize(table, program, problem), own);
+  if (!own_winner || !own_winner->is_listed_here) {
+    if (const std::optional<Problem> next = AtNextSize(table, program, problem)) {
+      const ChoiceId& id = winner_at(*next);
+      const bool may_run =
+          problem.cls.buffer_class == BufferClass::kPlain || HasBackendsOf(own, id);
+      auto found = may_run && id != own ? FindNearby(groups, program, problem, next, id)
+                                        : std::optional<NearbyChoice>();
+      if (found) {
+        found->next_size_bytes = next->bytes();
+        winners.push_back(*std::move(found));
+      }
+    }
+  }
+  if (own_winner) winners.push_back(*std::move(own_winner));
+  return winners;
+}
+
+bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
+  const std::vector<ChoiceId> known = other.steps();
+  const std::vector<ChoiceId> steps = id.steps();
+  return std::all_of(steps.begin(), steps.end(), [&](const ChoiceId& step) {
+    return std::any_of(known.begin(), known.end(),
+                       [&](const ChoiceId& each) { return each.backend() == step.backend(); });
+  });
 }
 
 std::optional<std::string> ListedRefusal(const BackendGroups& groups, const Program& program,

@@ -1,14 +1,19 @@
 // The choices of a table for a call of a size that was not measured.
 //
 // A backend lists the parameters that are worth trying at a size, such as the number of blocks that
-// fits it. What wins at a measured size often runs at the sizes around it without being listed
-// there. What is said in the list, above all whether the choice can be captured in a CUDA graph, is
-// then taken from the list of the measured size.
+// fits it. The winner of a measured size often runs at the sizes around it without being listed
+// there. Its flags, above all the one of choices that CUDA graphs can capture, are then taken from
+// the list of the measured size.
+//
+// A winner that is not listed at a larger size than its own is too small for it: its blocks make a
+// second pass, for which small calls on GPUs take up to 1.7 times as long. The winner of the next
+// measured size has blocks enough.
 #ifndef COTUNE_INTEGRATION_NEARBY_CHOICE_H_
 #define COTUNE_INTEGRATION_NEARBY_CHOICE_H_
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/backend/backend_groups.h"
 #include "core/problem/program.h"
@@ -22,6 +27,9 @@ struct NearbyChoice {
   // Else it is listed for the measured size only, and its backend may refuse the problem when the
   // choice is made ready: with kUnsupported, and on all ranks alike.
   bool is_listed_here = true;
+  // It is the winner of the next measured size, of so many bytes; 0: it is that of the call's
+  // range.
+  uint64_t next_size_bytes = 0;
 };
 
 // Returns the problem at the measured size whose winner the table has for `problem`. Nothing: the
@@ -29,13 +37,28 @@ struct NearbyChoice {
 std::optional<Problem> AtMeasuredSize(const DispatchTable& table, const Program& program,
                                       const Problem& problem);
 
+// Returns the problem at the next measured size, if the measured size whose winner the table has is
+// smaller than the problem, and the next one is at most four times as large as the problem. Pure.
+std::optional<Problem> AtNextSize(const DispatchTable& table, const Program& program,
+                                  const Problem& problem);
+
 // Returns the choice as it is listed for the problem, or else for the problem at the measured size.
 // Nothing: neither lists it, or a backend lists it as refused for the problem. Pure.
 std::optional<NearbyChoice> FindNearby(const BackendGroups& groups, const Program& program,
                                        const Problem& problem,
                                        const std::optional<Problem>& measured, const ChoiceId& id);
 
-// Returns why a backend lists the choice as refused; nothing where none does. Pure.
+// Returns the winners of a table that has one for the problem, in the order in which they are
+// tried: that of the problem's range alone if it is listed for the problem, and else that of the
+// next size before it, if there is one. Empty: neither is listed anywhere. On registered buffers
+// the backends of both are the same, because only those have taken the buffers. Pure.
+std::vector<NearbyChoice> WinnersOf(const BackendGroups& groups, const Program& program,
+                                    const DispatchTable& table, const Problem& problem);
+
+// Returns whether all steps of a choice run by backends that run steps of the other one. Pure.
+bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id);
+
+// Returns why a backend lists the choice as refused; nothing if none does. Pure.
 std::optional<std::string> ListedRefusal(const BackendGroups& groups, const Program& program,
                                          const Problem& problem, const ChoiceId& id);
 

@@ -280,6 +280,13 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
              NearestEntry(database, looked_up, *explanation.range, here));
   explanation.entry = std::move(entry);
   if (explanation.entry) {
+    const uint64_t measured_bytes = explanation.entry->cell.problem.bytes();
+    if (beyond.empty() && measured_bytes < asked.bytes()) {
+      explanation.notes.push_back(fmt::format(
+          "{} was not measured: if its backend does not list this winner of {} for it, the winner "
+          "of the next measured size runs",
+          FormatSizeBytes(asked.bytes()), FormatSizeBytes(measured_bytes)));
+    }
     const std::vector<std::string> absent =
         BackendsThatDidNotRace(explanation.entry->fingerprint, here);
     if (!absent.empty()) {

@@ -79,6 +79,12 @@ std::string SourceText(const Explained& explained) {
   }
   if (call.from_table) {
     text += fmt::format("tuned for {}\n", RangeText(call)) + BeyondMeasuredText(explained);
+    if (call.next_size_bytes > 0) {
+      text += fmt::format(
+          "it is the winner at {} bytes, because that of the measured size below is not listed for "
+          "this call\n",
+          call.next_size_bytes);
+    }
     for (const DatabaseEntry& entry : explained.measured) {
       text += fmt::format("  at {} bytes: {}\n", entry.cell.problem.bytes(), entry.winner.why);
     }

@@ -188,7 +188,7 @@ class SideBySide {
 
  private:
   sem_t* const measure_;
-  bool has_met_ = false;  // of this process
+  bool has_met_ = false;  // if this process has met the others
 };
 
 // Groups of one job tune into one file at the same time, as those of a mesh do.
