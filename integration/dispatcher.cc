@@ -91,6 +91,7 @@ void Dispatcher::DropPlans() {
   refused_.clear();
   // Lists of choices may change with the tune, and ranks with other programs have other entries.
   followed_.clear();
+  taken_.clear();
 }
 
 void Dispatcher::SetTable(DispatchTable table) {
@@ -413,10 +414,21 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareChoice(const 
 }
 
 std::vector<NearbyChoice> Dispatcher::WinnersFor(const PlanKey& key, const Program& program) const {
-  if (key.table != nullptr) return WinnersOf(job_.groups(), program, *key.table, key.problem);
-  std::optional<NearbyChoice> agreed = FindAgreedSteps(program, key.problem, ChosenBy(key));
-  if (!agreed) return {};
-  return {*std::move(agreed)};
+  const ChoiceId& id = ChosenBy(key);
+  std::vector<NearbyChoice> winners;
+  Choice unlisted{.id = id};
+  if (key.table == nullptr) {
+    auto agreed = FindAgreedSteps(program, key.problem, id);
+    if (agreed) winners.push_back(*std::move(agreed));
+  } else {
+    winners = WinnersOf(job_.groups(), program, *key.table, key.problem);
+    // Its backend may list it as refused here, because it is not worth trying, and run it.
+    if (const auto measured = AtMeasuredSize(*key.table, program, key.problem)) {
+      unlisted = FindChoice(job_.groups(), program, *measured, id).value_or(std::move(unlisted));
+    }
+  }
+  if (winners.empty() && MayRunUnlisted(key)) winners.push_back({std::move(unlisted), false});
+  return winners;
 }
 
 bool Dispatcher::MayRunUnlisted(const PlanKey& key) const {
@@ -428,38 +440,26 @@ bool Dispatcher::MayRunUnlisted(const PlanKey& key) const {
   return key.table->Find(DispatchKey::Of(key.problem.cls)) != nullptr;
 }
 
-Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareWinner(const PlanKey& key,
-                                                                          const Program& program,
-                                                                          std::string& refused) {
-  const ChoiceId& id = ChosenBy(key);
-  std::vector<NearbyChoice> winners = WinnersFor(key, program);
-  if (winners.empty() && MayRunUnlisted(key)) winners.push_back({Choice{.id = id}, false});
-  if (winners.empty()) {
-    refused = fmt::format("{}: {}", id.text(),
-                          ListedRefusal(job_.groups(), program, key.problem, id)
-                              .value_or("no backend offers it for this call"));
-  }
-  for (const NearbyChoice& each : winners) {
-    Result<std::unique_ptr<CachedPlan>> plan = PrepareChoice(key, program, each.choice);
-    if (plan) {
-      (*plan)->next_size_bytes = each.next_size_bytes;
-      return plan;
-    }
-    if (each.is_listed_here || plan.error().code != ErrorCode::kUnsupported) {
-      return tl::make_unexpected(RefusedAlone(each.choice.id, plan.error()));
-    }
-    refused = fmt::format("{}: {}", each.choice.id.text(), plan.error().ToText());
-  }
-  return nullptr;
-}
-
 // That a choice of the table does not run a call follows from the problem alone, and the choices
 // that are tried after it from the table, which is the same on all ranks. So all ranks go on alike,
 // without a word to each other.
-Result<std::vector<Dispatcher::Substitute>> Dispatcher::SubstitutesFor(
-    const PlanKey& key, const Program& program) const {
-  std::vector<Substitute> substitutes;
+Result<std::vector<Dispatcher::Attempt>> Dispatcher::AttemptsFor(const PlanKey& key,
+                                                                 const Program& program,
+                                                                 std::string& refused) const {
+  using Kind = Attempt::Kind;
+  std::vector<Attempt> attempts;
   const Problem& problem = key.problem;
+  if (key.choice_index != DispatchTable::kNoChoice) {
+    const ChoiceId& id = ChosenBy(key);
+    for (NearbyChoice& each : WinnersFor(key, program)) {
+      attempts.push_back({std::move(each), Kind::kWinner});
+    }
+    if (attempts.empty()) {
+      refused = fmt::format("{}: {}", id.text(),
+                            ListedRefusal(job_.groups(), program, problem, id)
+                                .value_or("no backend offers it for this call"));
+    }
+  }
   if (key.table != nullptr && key.choice_index != DispatchTable::kNoChoice) {
     const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
     const std::optional<Problem> measured = AtMeasuredSize(*key.table, program, problem);
@@ -468,40 +468,46 @@ Result<std::vector<Dispatcher::Substitute>> Dispatcher::SubstitutesFor(
       // It is only known of the winner's backends that they have taken the call's buffers.
       if (is_symmetric && !HasBackendsOf(ChosenBy(key), id)) continue;
       auto nearby = FindNearby(job_.groups(), program, problem, measured, id);
-      if (nearby) substitutes.push_back({*std::move(nearby), true});
+      if (nearby) attempts.push_back({*std::move(nearby), Kind::kNextBest});
     }
   }
   COTUNE_TRY(Choice fallback, job_.DefaultChoice(program, problem));
-  substitutes.push_back({{std::move(fallback), true}, false});
-  return substitutes;
+  attempts.push_back({{std::move(fallback), true}, Kind::kDefault});
+  return attempts;
 }
 
-Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareSubstitute(
-    const PlanKey& key, const Program& program, const Substitute& substitute,
-    const std::string& refused) {
-  const Choice& choice = substitute.nearby.choice;
+Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Try(const PlanKey& key,
+                                                                const Program& program,
+                                                                const Attempt& attempt,
+                                                                std::string& refused) {
+  using Kind = Attempt::Kind;
+  const Choice& choice = attempt.nearby.choice;
   Result<std::unique_ptr<CachedPlan>> plan = PrepareChoice(key, program, choice);
-  if (!plan && substitute.is_next_best) {
-    const bool is_refused = plan.error().code == ErrorCode::kUnsupported;
-    if (is_refused && !substitute.nearby.is_listed_here) return nullptr;
+  if (plan) {
+    (*plan)->next_size_bytes = attempt.nearby.next_size_bytes;
+    (*plan)->is_next_best = attempt.kind == Kind::kNextBest;
+    if (attempt.kind != Kind::kWinner) (*plan)->table_choice_refused = refused;
+    return plan;
+  }
+  if (attempt.kind == Kind::kDefault) return plan;
+  // Ranks with other programs around an agreed collective run its choice, which its backend has
+  // taken.
+  const bool others_may_run_it = attempt.nearby.is_listed_here || key.table == nullptr;
+  if (others_may_run_it || EndsTheGroup(plan.error().code)) {
     return tl::make_unexpected(RefusedAlone(choice.id, plan.error()));
   }
-  COTUNE_RETURN_IF_ERROR(plan);
-  (*plan)->table_choice_refused = refused;
-  (*plan)->is_next_best = substitute.is_next_best;
-  return plan;
+  if (attempt.kind == Kind::kWinner) {
+    refused = fmt::format("{}: {}", choice.id.text(), plan.error().ToText());
+  }
+  return nullptr;
 }
 
 Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key,
                                                                     const Program& program) {
   std::string refused;
-  if (key.choice_index != DispatchTable::kNoChoice) {
-    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareWinner(key, program, refused));
-    if (plan != nullptr) return plan;
-  }
-  COTUNE_TRY(const std::vector<Substitute> substitutes, SubstitutesFor(key, program));
-  for (const Substitute& each : substitutes) {
-    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareSubstitute(key, program, each, refused));
+  COTUNE_TRY(const std::vector<Attempt> attempts, AttemptsFor(key, program, refused));
+  for (const Attempt& each : attempts) {
+    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, Try(key, program, each, refused));
     if (plan != nullptr) return plan;
   }
   return Fail(ErrorCode::kInternal, "a default choice was neither made ready nor refused",
@@ -543,26 +549,15 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
     return chosen;
   };
   std::string refused;
-  if (key.choice_index != DispatchTable::kNoChoice) {
-    const std::vector<NearbyChoice> winners = WinnersFor(key, program);
-    if (!winners.empty()) {
-      const NearbyChoice& first = winners.front();
-      if (auto unprepared = ExplainUnprepared(key, program, first.choice)) {
-        unprepared->next_size_bytes = first.next_size_bytes;
-        return *unprepared;
-      }
-    }
-    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareWinner(key, program, refused));
-    if (plan != nullptr) return keep(std::move(plan));
-  }
-  COTUNE_TRY(const std::vector<Substitute> substitutes, SubstitutesFor(key, program));
-  for (const Substitute& each : substitutes) {
+  COTUNE_TRY(const std::vector<Attempt> attempts, AttemptsFor(key, program, refused));
+  for (const Attempt& each : attempts) {
     if (auto unprepared = ExplainUnprepared(key, program, each.nearby.choice)) {
-      unprepared->is_next_best = each.is_next_best;
-      unprepared->table_choice_refused = std::move(refused);
+      unprepared->next_size_bytes = each.nearby.next_size_bytes;
+      unprepared->is_next_best = each.kind == Attempt::Kind::kNextBest;
+      if (each.kind != Attempt::Kind::kWinner) unprepared->table_choice_refused = refused;
       return *unprepared;
     }
-    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, PrepareSubstitute(key, program, each, refused));
+    COTUNE_TRY(std::unique_ptr<CachedPlan> plan, Try(key, program, each, refused));
     if (plan != nullptr) return keep(std::move(plan));
   }
   return Fail(ErrorCode::kInternal, "a default choice was neither made ready nor refused",
@@ -594,9 +589,11 @@ Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program
     explanation.first_bytes = range->first_bytes;
     explanation.end_bytes = range->end_bytes;
   }
-  // The winner of the next size runs from the measured size below it on.
+  // The winner of the next size runs from the measured size below it on, if it is not far above.
   const NextBestOfSize* below = key.table->MeasuredSizeOf(dispatch_key, bytes);
-  if (next_bytes > 0 && below != nullptr) explanation.first_bytes = below->bytes + 1;
+  if (next_bytes > 0 && below != nullptr) {
+    explanation.first_bytes = std::max(below->bytes + 1, next_bytes / kNextSizeTimesMax);
+  }
   return explanation;
 }
 

@@ -237,28 +237,27 @@ class Dispatcher {
   // Makes the plan of a key with this choice ready.
   Result<std::unique_ptr<CachedPlan>> PrepareChoice(const PlanKey& key, const Program& program,
                                                     const Choice& choice);
-  // Makes the plan with the table's choice ready. nullptr: that choice cannot run the call, on no
-  // rank, and `refused` says why. An error: other ranks may run it.
-  Result<std::unique_ptr<CachedPlan>> PrepareWinner(const PlanKey& key, const Program& program,
-                                                    std::string& refused);
   // Returns the winners that may run calls of a key that has a choice, as they are listed, in the
   // order in which they are tried.
   std::vector<NearbyChoice> WinnersFor(const PlanKey& key, const Program& program) const;
   // Returns whether the table's choice may run calls of the key though no list is known that has
   // it.
   bool MayRunUnlisted(const PlanKey& key) const;
-  // A choice of a call for which the table has none, or one that cannot run it.
-  struct Substitute {
+  // A choice that may run a call.
+  struct Attempt {
+    enum class Kind : uint8_t { kWinner, kNextBest, kDefault };
     NearbyChoice nearby;
-    bool is_next_best = false;  // else the default
+    Kind kind = Kind::kWinner;
   };
-  // Returns the next best choices of the table that may run the call, the fastest first, and then
-  // the default.
-  Result<std::vector<Substitute>> SubstitutesFor(const PlanKey& key, const Program& program) const;
-  // Makes the plan of a substitute ready. nullptr: it cannot run the call, on no rank.
-  Result<std::unique_ptr<CachedPlan>> PrepareSubstitute(const PlanKey& key, const Program& program,
-                                                        const Substitute& substitute,
-                                                        const std::string& refused);
+  // Returns the choices that may run the call, in the order in which they are tried: the winners,
+  // the next best choices of the table, the fastest first, and then the default. `refused`: why
+  // there is no winner, though the table has a choice.
+  Result<std::vector<Attempt>> AttemptsFor(const PlanKey& key, const Program& program,
+                                           std::string& refused) const;
+  // Makes the plan ready. nullptr: the choice cannot run the call, on no rank, and `refused` says
+  // why if it is a winner. An error: other ranks may run it.
+  Result<std::unique_ptr<CachedPlan>> Try(const PlanKey& key, const Program& program,
+                                          const Attempt& attempt, std::string& refused);
   // Returns whether calls of the choice cannot be captured in a CUDA graph.
   static bool IsEager(const Problem& problem, const Choice& choice) {
     return problem.cls.memory == MemoryKind::kCuda && !choice.is_capturable;
@@ -319,6 +318,9 @@ class Dispatcher {
   std::vector<ChoiceId> composed_;  // agreed choices that differ from the table
   // The keys of agreed calls, by the key that the table alone gives on plain buffers.
   std::unordered_map<PlanKey, PlanKey, PlanKeyHash> followed_;
+  // The answers that Takes got by making a choice ready. Unlike followed_ they outlive agreements
+  // and tables, because a capture cannot get them anew.
+  mutable std::map<std::pair<Problem, ChoiceId>, bool> taken_;
   // Digest and rows of programs all of whose collectives have an agreed choice.
   std::set<std::pair<uint64_t, uint64_t>> agreed_programs_;
   // Calls that no choice runs, so that none is tried again.

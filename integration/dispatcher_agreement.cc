@@ -9,6 +9,7 @@
 #include "core/choice/choice_lists.h"
 #include "fmt/format.h"
 #include "integration/dispatcher.h"
+#include "integration/dispatcher_plan.h"
 
 namespace cotune {
 namespace {
@@ -145,6 +146,8 @@ Result<bool> Dispatcher::IsAgreed(const ProgramGraph& graph, uint64_t rows) {
 Result<bool> Dispatcher::Takes(const Program& single, const Problem& step,
                                const NearbyChoice& nearby, void* stream) const {
   if (nearby.is_listed_here) return true;
+  const std::pair asked(step, nearby.choice.id);
+  if (const auto known = taken_.find(asked); known != taken_.end()) return known->second;
   // All ranks would have to try it together.
   if (nearby.choice.prepare_is_collective) return false;
   if (step.cls.memory == MemoryKind::kCuda) {
@@ -158,7 +161,9 @@ Result<bool> Dispatcher::Takes(const Program& single, const Problem& step,
       job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
   COTUNE_TRY(const auto caller, MakeCaller(job_.groups(), single, step, nearby.choice));
   const Status ready = caller->Precompile(deadline_ns);
-  if (!ready && ready.error().code != ErrorCode::kUnsupported) return Propagate(ready);
+  if (!ready && EndsTheGroup(ready.error().code)) return Propagate(ready);
+  if (taken_.size() == kFollowedMax) taken_.clear();
+  taken_.emplace(asked, ready.has_value());
   return ready.has_value();
 }
 

@@ -34,6 +34,7 @@ struct Backend {
   std::string usual = "plain";    // the default
   bool is_plain_captured = true;  // the flag of "plain"
   std::string refused;            // the choice that prepare refuses
+  cotune_status_t refusal = COTUNE_UNSUPPORTED;
   std::map<std::string, int> launches;
   std::map<std::string, int> prepared;  // tries
 };
@@ -67,7 +68,7 @@ cotune_status_t ListChoices(const cotune_backend_t*, const cotune_problem_t* pro
 cotune_status_t Prepare(cotune_group_t*, const cotune_problem_t*, const char* name, int64_t,
                         cotune_plan_t** plan, cotune_error_t*) {
   ++backend->prepared[name];
-  if (name == backend->refused) return COTUNE_UNSUPPORTED;
+  if (name == backend->refused) return backend->refusal;
   *plan = reinterpret_cast<cotune_plan_t*>(new PlanOfChoice{name});
   return COTUNE_OK;
 }
@@ -345,6 +346,29 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToThatOfTheNe
   EXPECT_EQ(runs(9), "wide");
 }
 
+// A backend that does not know the name of a choice at this size calls it an invalid argument.
+TEST_F(DispatcherCaptureTest, AWinnerWhoseNameIsUnknownAtTheSizeRunsTheNextBest) {
+  backend_.near_count = 16;
+  backend_.refusal = COTUNE_INVALID_ARGUMENT;
+  backend_.refused = "near";
+  Join(false);
+  Call call = Sum();
+  call.count = 8;
+  dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"other"})}));
+  EXPECT_EQ(Run(call), "");
+  dispatcher_->SetTable(
+      *DispatchTable::Build({RowOfSixteen(Reduction::kSum, "eager", {"near", "other"})}));
+  EXPECT_EQ(Run(call), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 1), Pair("other", 1)));
+  // The same for a collective that is agreed.
+  const auto graph =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%y = all_reduce sum %x\nreturn %y\n");
+  dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"other"})}));
+  ASSERT_TRUE(dispatcher_->Agree(*graph, std::vector<uint64_t>{2}));
+  EXPECT_EQ(Run(call), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 1), Pair("other", 2)));
+}
+
 TEST_F(DispatcherCaptureTest, WhatTheBackendRefusesOutsideOfItsListRunsTheNextBest) {
   backend_.near_count = 16;
   Join(false);
@@ -480,6 +504,13 @@ TEST_F(DispatcherCaptureTest, AnAgreedChoiceMayBeListedForItsMeasuredSizeOnly) {
     EXPECT_EQ(run(*both, 2), "");
     EXPECT_EQ(run(*sum, 2), "");
     EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 1), Pair("near", 2)));
+    // Agreements on other programs and new tables come between a first call and its capture.
+    ASSERT_TRUE(dispatcher_->Agree(*max, agreed));
+    dispatcher_->SetTable(
+        *DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near"),
+                               RowOfSixteen(Reduction::kMax, "eager", {"other"})}));
+    EXPECT_EQ(run(*max, 3), "");
+    backend_.launches = {{"eager", 1}, {"near", 2}};
     cuda_.is_capturing = true;
     EXPECT_EQ(run(*both, 2), "");
     EXPECT_EQ(run(*sum, 2), "");

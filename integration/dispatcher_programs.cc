@@ -265,8 +265,9 @@ void Dispatcher::NoteOperands(const ProgramCall& call) {
 
 Status Dispatcher::Prepare(const ProgramCall& call) {
   if (Status may = MayRun(); !may) return may;
-  COTUNE_TRY(const ProgramKey key, KeyOf(call, table()));
-  const Result<CachedPlan*> plan = PlanFor(key.key, key.program);
+  const Result<ProgramKey> key = KeyOf(call, table());
+  if (!key) return Remember(Propagate(key));
+  const Result<CachedPlan*> plan = PlanFor(key->key, key->program);
   return plan ? Status{} : Remember(Propagate(plan));
 }
 

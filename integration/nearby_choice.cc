@@ -8,16 +8,25 @@
 namespace cotune {
 namespace {
 
-// The next measured size is at most so many times as large as the call: far above it other
-// algorithms win.
-constexpr uint64_t kNextSizeTimesMax = 4;
-
 std::optional<Problem> AtBytes(const Program& program, const Problem& problem, uint64_t bytes) {
   Problem measured = problem;
   measured.count = program.is_single_collective()
                        ? CountForBytes(problem.cls, bytes)
                        : program.ProblemAt(bytes, problem.topology_digest).count;
   return measured.count == 0 ? std::nullopt : std::optional(measured);
+}
+
+// Returns whether the rule of numerics allows the choice, which is not listed for the problem.
+bool AllowsNumerics(const BackendGroups& groups, const Program& program, const Problem& problem,
+                    const Choice& choice) {
+  if (groups.numerics() == NumericsRule::kAny) return true;
+  if (!program.is_single_collective()) return false;
+  if (choice.numerics == kExactNumerics) return true;
+  // The list has one class beside the exact one.
+  const ChoiceList list = ListChoicesOf(groups, program, problem);
+  return !choice.numerics.empty() &&
+         std::any_of(list.choices.begin(), list.choices.end(),
+                     [&](const Choice& each) { return each.numerics == choice.numerics; });
 }
 
 }  // namespace
@@ -53,7 +62,7 @@ std::optional<NearbyChoice> FindNearby(const BackendGroups& groups, const Progra
   if (!measured || measured->count == problem.count) return std::nullopt;
   if (ListedRefusal(groups, program, problem, id)) return std::nullopt;
   std::optional<Choice> there = FindChoice(groups, program, *measured, id);
-  if (!there) return std::nullopt;
+  if (!there || !AllowsNumerics(groups, program, problem, *there)) return std::nullopt;
   return NearbyChoice{*std::move(there), false};
 }
 

@@ -11,6 +11,7 @@
 #ifndef COTUNE_INTEGRATION_NEARBY_CHOICE_H_
 #define COTUNE_INTEGRATION_NEARBY_CHOICE_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,11 +22,15 @@
 
 namespace cotune {
 
+// The next measured size is at most so many times as large as the call: far above it other
+// algorithms win.
+inline constexpr uint64_t kNextSizeTimesMax = 4;
+
 // A choice of a table for a problem.
 struct NearbyChoice {
   Choice choice;
   // Else it is listed for the measured size only, and its backend may refuse the problem when the
-  // choice is made ready: with kUnsupported, and on all ranks alike.
+  // choice is made ready, on all ranks alike.
   bool is_listed_here = true;
   // It is the winner of the next measured size, of so many bytes; 0: it is that of the call's
   // range.
@@ -43,7 +48,8 @@ std::optional<Problem> AtNextSize(const DispatchTable& table, const Program& pro
                                   const Problem& problem);
 
 // Returns the choice as it is listed for the problem, or else for the problem at the measured size.
-// Nothing: neither lists it, or a backend lists it as refused for the problem. Pure.
+// Nothing: neither lists it, a backend lists it as refused for the problem, or by numerics=same no
+// choice of its class is listed for the problem. Pure.
 std::optional<NearbyChoice> FindNearby(const BackendGroups& groups, const Program& program,
                                        const Problem& problem,
                                        const std::optional<Problem>& measured, const ChoiceId& id);

@@ -102,7 +102,9 @@ def interrupt_in_log(rank: int, job: Job) -> str:
 def interrupt_in_tune(rank: int, job: Job) -> tuple[str, int, int]:
     cells = []
 
-    def progress(*cell) -> None:
+    def progress(cell: int, *_) -> None:
+        if cell in cells:  # within a long cell progress is called again
+            return
         cells.append(cell)
         if rank == 0 and len(cells) == 2:
             signal.raise_signal(signal.SIGINT)
@@ -134,6 +136,8 @@ def interrupt_without_progress(rank: int, job: Job) -> tuple[str, bool]:
     cells = []
 
     def progress(cell: int, *_) -> None:
+        if cell in cells:  # within a long cell progress is called again
+            return
         cells.append(cell)
         if cell == 2:
             open(told, "wb").close()
@@ -162,7 +166,8 @@ def handler_in_tune(rank: int, job: Job) -> tuple[list[int], int, str]:
     mine = signal.getsignal(signal.SIGINT)
 
     def progress(cell: int, *_) -> None:
-        cells.append(cell)
+        if cell not in cells:  # within a long cell progress is called again
+            cells.append(cell)
         if rank == 0:
             signal.raise_signal(signal.SIGINT)
 
