@@ -28,7 +28,7 @@ class CApiLoad : public CApiRanks {};
 // The fake backend takes its rank in the group that was made last for that of its script: rank 1 of
 // the job loses a choice when it becomes the third of a group.
 TEST_F(CApiLoad, ALoadedWinnerThatOneRankLacksIsNamedAndTheGroupGoesOn) {
-  SetFakeScript("choice usual default cost_us=20000; choice fast missing_on=2");
+  SetFakeScript("choice usual default cost_us=100000; choice fast missing_on=2");
   RankProcesses ranks;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.Start([this, rank](TestLink& link) {
@@ -88,7 +88,7 @@ void ExpectNamedAndNotLoaded(const RankProcesses& ranks, const std::string& reas
 
 TEST_F(CApiLoad, ALoadedWinnerThatOneRankCannotPrepareIsNamedAndTheGroupGoesOn) {
   for (const std::string how : {"refused", "fails"}) {
-    SetFakeScript("choice usual default cost_us=20000; choice fast prepare_only_in=pair prepare_" +
+    SetFakeScript("choice usual default cost_us=100000; choice fast prepare_only_in=pair prepare_" +
                   how + "_on=1");
     RankProcesses ranks;
     for (int rank = 0; rank < 2; ++rank) {

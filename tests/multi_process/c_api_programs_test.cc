@@ -199,7 +199,7 @@ TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
       "%x = input bf16 [R, 64]\n%share = reduce_scatter sum %x\n%wide = cast %share, to=f64\n"
       "%y = all_gather %wide\nreturn %y\n";
   SetFakeScript(
-      "choice slow default cost_us=50000; "
+      "choice slow default cost_us=100000; "
       "choice quick only=reduce_scatter,all_reduce,all_to_all bytes_max=2047");
   setenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS", "20", 1);
   backends_ = "fake";

@@ -32,7 +32,7 @@ class ProgramParts : public ::testing::Test {
         "%3 = add %2, %1\n"
         "%4 = relu %3\n"
         "return %4\n"};
-    script.fake_script = "choice one default cost_us=20000; choice two; " + parts;
+    script.fake_script = "choice one default cost_us=100000; choice two; " + parts;
     StartJob(ranks_, script);
     ASSERT_TRUE(ranks_.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks_.Transcript();
     for (size_t rank = 0; rank < kRanks; ++rank) {
