@@ -443,36 +443,30 @@ bool Dispatcher::MayRunUnlisted(const PlanKey& key) const {
 // That a choice of the table does not run a call follows from the problem alone, and the choices
 // that are tried after it from the table, which is the same on all ranks. So all ranks go on alike,
 // without a word to each other.
-Result<std::vector<Dispatcher::Attempt>> Dispatcher::AttemptsFor(const PlanKey& key,
-                                                                 const Program& program,
-                                                                 std::string& refused) const {
-  using Kind = Attempt::Kind;
+Result<std::vector<Attempt>> Dispatcher::AttemptsFor(const PlanKey& key, const Program& program,
+                                                     std::string& refused) const {
   std::vector<Attempt> attempts;
-  const Problem& problem = key.problem;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    const ChoiceId& id = ChosenBy(key);
-    for (NearbyChoice& each : WinnersFor(key, program)) {
-      attempts.push_back({std::move(each), Kind::kWinner});
-    }
-    if (attempts.empty()) {
-      refused = fmt::format("{}: {}", id.text(),
-                            ListedRefusal(job_.groups(), program, problem, id)
+    const std::string id = ChosenBy(key).text();
+    std::vector<NearbyChoice> winners = WinnersFor(key, program);
+    if (winners.empty()) {
+      refused = fmt::format("{}: {}", id,
+                            ListedRefusal(job_.groups(), program, key.problem, ChosenBy(key))
                                 .value_or("no backend offers it for this call"));
     }
-  }
-  if (key.table != nullptr && key.choice_index != DispatchTable::kNoChoice) {
-    const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
-    const std::optional<Problem> measured = AtMeasuredSize(*key.table, program, problem);
-    const DispatchKey dispatch_key = DispatchKey::Of(problem.cls);
-    for (const ChoiceId& id : key.table->NextBestOf(dispatch_key, problem.bytes()).choices()) {
-      // It is only known of the winner's backends that they have taken the call's buffers.
-      if (is_symmetric && !HasBackendsOf(ChosenBy(key), id)) continue;
-      auto nearby = FindNearby(job_.groups(), program, problem, measured, id);
-      if (nearby) attempts.push_back({*std::move(nearby), Kind::kNextBest});
+    if (key.table != nullptr) {
+      attempts = AttemptsOf(job_.groups(), program, *key.table, key.problem, std::move(winners));
+    } else {
+      for (NearbyChoice& each : winners) attempts.push_back({std::move(each)});
+    }
+    const bool has_listed_before =
+        !attempts.empty() && attempts.front().kind == Attempt::Kind::kNextBest && refused.empty();
+    if (has_listed_before) {
+      refused = fmt::format("{}: its backend does not list it for a call of this size", id);
     }
   }
-  COTUNE_TRY(Choice fallback, job_.DefaultChoice(program, problem));
-  attempts.push_back({{std::move(fallback), true}, Kind::kDefault});
+  COTUNE_TRY(Choice fallback, job_.DefaultChoice(program, key.problem));
+  attempts.push_back({{std::move(fallback), true}, Attempt::Kind::kDefault});
   return attempts;
 }
 

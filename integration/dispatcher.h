@@ -243,15 +243,8 @@ class Dispatcher {
   // Returns whether the table's choice may run calls of the key though no list is known that has
   // it.
   bool MayRunUnlisted(const PlanKey& key) const;
-  // A choice that may run a call.
-  struct Attempt {
-    enum class Kind : uint8_t { kWinner, kNextBest, kDefault };
-    NearbyChoice nearby;
-    Kind kind = Kind::kWinner;
-  };
-  // Returns the choices that may run the call, in the order in which they are tried: the winners,
-  // the next best choices of the table, the fastest first, and then the default. `refused`: why
-  // there is no winner, though the table has a choice.
+  // Returns the choices that may run the call, in the order in which they are tried: those of the
+  // table (AttemptsOf), and then the default. `refused`: why the table's choice is not the first.
   Result<std::vector<Attempt>> AttemptsFor(const PlanKey& key, const Program& program,
                                            std::string& refused) const;
   // Makes the plan ready. nullptr: the choice cannot run the call, on no rank, and `refused` says

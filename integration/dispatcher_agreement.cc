@@ -69,14 +69,19 @@ std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTa
   };
   const std::optional<Problem> measured = AtMeasuredSize(table, program, anchor);
   const ChoiceId& winner = table.choices()[static_cast<size_t>(index)];
-  // The order is that of WinnersOf, for each collective by itself.
+  const auto& next_best = table.NextBestOf(key, anchor.bytes()).choices();
+  // The order is that of AttemptsOf, for each collective by itself.
   if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
     const int32_t of_next = table.Lookup(key, next->bytes());
     add(winner, measured, true);
     add(table.choices()[static_cast<size_t>(of_next)], next);
   }
+  if (IsAboveMeasuredSize(table, anchor)) {
+    add(winner, measured, true);
+    for (const ChoiceId& id : next_best) add(id, measured, true);
+  }
   add(winner, measured);
-  for (const ChoiceId& id : table.NextBestOf(key, anchor.bytes()).choices()) add(id, measured);
+  for (const ChoiceId& id : next_best) add(id, measured);
   return candidates;
 }
 

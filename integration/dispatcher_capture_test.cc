@@ -346,6 +346,44 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToThatOfTheNe
   EXPECT_EQ(runs(9), "wide");
 }
 
+// Without a next size, a choice that is listed for the larger call goes first.
+TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToAListedNextBest) {
+  backend_.near_count = 16;
+  backend_.wide_count = 16;
+  Join(false);
+  dispatcher_->SetTable(
+      *DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"wide", "other"})}));
+  const auto runs = [&](uint64_t count) {
+    backend_.launches.clear();
+    Call call = Sum();
+    call.count = count;
+    EXPECT_EQ(Run(call), "");
+    return backend_.launches.begin()->first;
+  };
+  EXPECT_EQ(runs(8), "near") << "its blocks are enough for a smaller call";
+  EXPECT_EQ(runs(16), "near");
+  EXPECT_EQ(runs(17), "other");
+  Call call = Sum();
+  call.count = 17;
+  const Result<CallExplanation> explanation = dispatcher_->Explain(call);
+  ASSERT_TRUE(explanation);
+  EXPECT_EQ(explanation->choice.text(), "graphs/other");
+  EXPECT_TRUE(explanation->is_next_best);
+  EXPECT_EQ(explanation->table_choice_refused,
+            "graphs/near: its backend does not list it for a call of this size");
+  // If nothing is listed, the winner runs all the same.
+  dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"wide"})}));
+  EXPECT_EQ(runs(17), "near");
+  // Agreed calls run likewise.
+  dispatcher_->SetTable(
+      *DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"wide", "other"})}));
+  const auto graph =
+      ProgramGraph::Parse("%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n");
+  ASSERT_TRUE(dispatcher_->Agree(*graph, std::vector<uint64_t>{8, 17}));
+  EXPECT_EQ(runs(8), "near");
+  EXPECT_EQ(runs(17), "other");
+}
+
 // A backend that does not know the name of a choice at this size calls it an invalid argument.
 TEST_F(DispatcherCaptureTest, AWinnerWhoseNameIsUnknownAtTheSizeRunsTheNextBest) {
   backend_.near_count = 16;

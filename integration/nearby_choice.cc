@@ -93,6 +93,35 @@ std::vector<NearbyChoice> WinnersOf(const BackendGroups& groups, const Program& 
   return winners;
 }
 
+bool IsAboveMeasuredSize(const DispatchTable& table, const Problem& problem) {
+  const NextBestOfSize* size = table.MeasuredSizeOf(DispatchKey::Of(problem.cls), problem.bytes());
+  return size != nullptr && size->bytes < problem.bytes();
+}
+
+std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& program,
+                                const DispatchTable& table, const Problem& problem,
+                                std::vector<NearbyChoice> winners) {
+  using Kind = Attempt::Kind;
+  std::vector<Attempt> attempts;
+  for (NearbyChoice& each : winners) attempts.push_back({std::move(each), Kind::kWinner});
+  const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
+  const std::optional<Problem> measured = AtMeasuredSize(table, program, problem);
+  const DispatchKey key = DispatchKey::Of(problem.cls);
+  const int32_t winner = table.Lookup(key, problem.bytes());
+  for (const ChoiceId& id : table.NextBestOf(key, problem.bytes()).choices()) {
+    // It is only known of the winner's backends that they have taken the call's buffers.
+    if (is_symmetric && !HasBackendsOf(table.choices()[static_cast<size_t>(winner)], id)) continue;
+    auto nearby = FindNearby(groups, program, problem, measured, id);
+    if (nearby) attempts.push_back({*std::move(nearby), Kind::kNextBest});
+  }
+  if (IsAboveMeasuredSize(table, problem)) {
+    std::stable_partition(attempts.begin(), attempts.end(), [](const Attempt& each) {
+      return each.nearby.is_listed_here || each.nearby.next_size_bytes > 0;
+    });
+  }
+  return attempts;
+}
+
 bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
   const std::vector<ChoiceId> known = other.steps();
   const std::vector<ChoiceId> steps = id.steps();

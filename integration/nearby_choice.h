@@ -7,7 +7,8 @@
 //
 // A winner that is not listed at a larger size than its own is too small for it: its blocks make a
 // second pass, for which small calls on GPUs take up to 1.7 times as long. The winner of the next
-// measured size has blocks enough.
+// measured size has blocks enough, and so has a next best choice that is listed for the larger
+// call.
 #ifndef COTUNE_INTEGRATION_NEARBY_CHOICE_H_
 #define COTUNE_INTEGRATION_NEARBY_CHOICE_H_
 
@@ -60,6 +61,25 @@ std::optional<NearbyChoice> FindNearby(const BackendGroups& groups, const Progra
 // the backends of both are the same, because only those have taken the buffers. Pure.
 std::vector<NearbyChoice> WinnersOf(const BackendGroups& groups, const Program& program,
                                     const DispatchTable& table, const Problem& problem);
+
+// A choice that may run a call.
+struct Attempt {
+  enum class Kind : uint8_t { kWinner, kNextBest, kDefault };
+  NearbyChoice nearby;
+  Kind kind = Kind::kWinner;
+};
+
+// Returns whether the problem is larger than the measured size whose winner the table has for it.
+// Pure.
+bool IsAboveMeasuredSize(const DispatchTable& table, const Problem& problem);
+
+// Returns the choices of a table that may run the problem, in the order in which they are tried:
+// the winners, and then the next best choices of the measured size, the fastest first. Above the
+// measured size, choices that are listed for the problem come before those that are not, except for
+// the winner of the next size. `winners` are those of WinnersOf, or one that no list has. Pure.
+std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& program,
+                                const DispatchTable& table, const Problem& problem,
+                                std::vector<NearbyChoice> winners);
 
 // Returns whether all steps of a choice run by backends that run steps of the other one. Pure.
 bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id);

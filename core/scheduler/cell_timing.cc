@@ -61,7 +61,8 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
 Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
   const int64_t budget_ns = BudgetOfNextCellNs();
   const int64_t end_ns = now_ns_ + budget_ns;
-  const ProcessorTimes begin = ObservationBegin();
+  const ProcessorTimes begin = TimesNow();
+  const ProcessorTimes earlier = EarlierTimes(begin);
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (decided.cell.is_unsteady) {
     ++state_.outcome.unsteady_cells;  // the budget has cut it
@@ -70,7 +71,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
   if (!is_judged || !decided.winner) return decided;
   const std::string label = fmt::format("cell {}", cells_done_);
-  COTUNE_TRY(std::string reason, WhyUnsteady(decided, begin, begin, label + " processors"));
+  COTUNE_TRY(std::string reason, WhyUnsteady(decided, begin, earlier, label + " processors"));
   if (reason.empty()) return decided;
   DropFailedCallers(cell, decided.cell);
   const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
@@ -80,7 +81,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
                                      budget_ns == 0 ? 0 : end_ns - now_ns_));
     if (!decided.winner) return decided;
     if (!decided.cell.is_unsteady) {
-      COTUNE_TRY(reason, WhyUnsteady(decided, again, begin, label + " processors again"));
+      COTUNE_TRY(reason, WhyUnsteady(decided, again, earlier, label + " processors again"));
       if (reason.empty()) return decided;
     }
   }
@@ -126,13 +127,14 @@ ProcessorTimes CellTiming::TimesNow() const {
   return read == nullptr ? ProcessorTimes{} : read().value_or(ProcessorTimes{});
 }
 
-ProcessorTimes CellTiming::ObservationBegin() {
-  const ProcessorTimes now = TimesNow();
-  const bool has_enough =
-      !observed_since_ ||
-      IsObserved(UsableProcessors(), now.capacity_ns - observed_since_->capacity_ns);
-  if (has_enough) observed_since_ = now;
-  return *observed_since_;
+ProcessorTimes CellTiming::EarlierTimes(const ProcessorTimes& now) {
+  const std::string usable = UsableProcessors();
+  const auto is_long_ago = [&](const ProcessorTimes& times) {
+    return IsObserved(usable, now.capacity_ns - times.capacity_ns);
+  };
+  while (begins_.size() > 1 && is_long_ago(begins_[1])) begins_.pop_front();
+  begins_.push_back(now);
+  return begins_.front();
 }
 
 Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& begin,

@@ -3,6 +3,7 @@
 #define COTUNE_CORE_SCHEDULER_CELL_TIMING_H_
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,9 +67,9 @@ class CellTiming final : public CellTimer {
   Result<std::string> WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& begin,
                                   const ProcessorTimes& earlier, std::string_view label);
   ProcessorTimes TimesNow() const;
-  // The times from which the next measurement is judged: the present ones, or earlier ones if
-  // the processors have been observed too briefly since then.
-  ProcessorTimes ObservationBegin();
+  // Notes the times at the beginning of a cell. Returns those at the beginning of the latest cell
+  // since which the processors have been observed for long enough, or of the first cell.
+  ProcessorTimes EarlierTimes(const ProcessorTimes& now);
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
   // the cell anew. Does nothing if the first heat has no winner, no combination is left, or the
   // budget is spent at the beginning or by compiling: it ends at `end_ns`, on the clock of now_ns_.
@@ -95,7 +96,8 @@ class CellTiming final : public CellTimer {
   const int64_t begin_ns_;
   int64_t now_ns_;
   int32_t cells_done_ = 0;
-  std::optional<ProcessorTimes> observed_since_;
+  // At the beginnings of this cell and of those before it, as far back as EarlierTimes needs them.
+  std::deque<ProcessorTimes> begins_;
 };
 
 }  // namespace cotune

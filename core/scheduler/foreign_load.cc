@@ -11,14 +11,18 @@
 namespace cotune {
 namespace {
 
-// Ranks that may use the same processors.
+// The use of processors that some ranks share, in shares of their time. Each rank has observed them
+// for a time of its own.
 struct SharedSet {
-  int64_t own_ns = 0;
-  // The times of the rank that saw the most idle time: all see the same processors, at moments
-  // that differ a little.
-  int64_t busy_ns = 0;
-  int64_t capacity_ns = 0;
+  double own_share = 0;
+  // As the rank that saw the most idle time has it: all see the same processors, at moments that
+  // differ a little.
+  double busy_share = 1;
 };
+
+double Share(int64_t part_ns, int64_t capacity_ns) {
+  return static_cast<double>(part_ns) / static_cast<double>(capacity_ns);
+}
 
 }  // namespace
 
@@ -31,14 +35,9 @@ std::optional<double> ForeignShare(std::span<const ProcessorUse> ranks) {
   std::map<std::string, SharedSet> sets;
   for (const ProcessorUse& rank : ranks) {
     if (!IsObserved(rank.usable, rank.capacity_ns)) return std::nullopt;
-    const auto [at, is_new] = sets.try_emplace(rank.usable);
-    SharedSet& set = at->second;
-    set.own_ns += rank.own_ns;
-    const bool has_more_idle = rank.capacity_ns - rank.busy_ns > set.capacity_ns - set.busy_ns;
-    if (is_new || has_more_idle) {
-      set.busy_ns = rank.busy_ns;
-      set.capacity_ns = rank.capacity_ns;
-    }
+    SharedSet& set = sets[rank.usable];
+    set.own_share += Share(rank.own_ns, rank.capacity_ns);
+    set.busy_share = std::min(set.busy_share, Share(rank.busy_ns, rank.capacity_ns));
   }
   std::vector<std::string> lists;
   size_t processors = 0;
@@ -49,8 +48,7 @@ std::optional<double> ForeignShare(std::span<const ProcessorUse> ranks) {
   if (processors == 0 || CountDistinctProcessors(lists) != processors) return std::nullopt;
   double largest = 0;
   for (const auto& [usable, set] : sets) {
-    const auto foreign_ns = static_cast<double>(set.busy_ns - set.own_ns);
-    largest = std::max(largest, foreign_ns / static_cast<double>(set.capacity_ns));
+    largest = std::max(largest, set.busy_share - set.own_share);
   }
   return largest;
 }

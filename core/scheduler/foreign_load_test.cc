@@ -22,6 +22,12 @@ TEST(ForeignShareTest, RanksThatShareTheirProcessorsAreCountedTogether) {
                    0);
 }
 
+TEST(ForeignShareTest, RanksMayHaveObservedForDifferentTimes) {
+  EXPECT_DOUBLE_EQ(
+      Share({{"0-1", 300 * kMs, 750 * kMs, 1000 * kMs}, {"0-1", 60 * kMs, 150 * kMs, 240 * kMs}}),
+      0.625 - 0.55);
+}
+
 TEST(ForeignShareTest, TheMostDisturbedProcessorsOfBoundRanksCount) {
   EXPECT_DOUBLE_EQ(
       Share({{"0", 450 * kMs, 500 * kMs, 500 * kMs}, {"1", 250 * kMs, 500 * kMs, 500 * kMs}}), 0.5);

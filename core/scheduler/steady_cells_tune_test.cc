@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/usable_processors.h"
 #include "core/testing/tune_on_ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,24 +19,24 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // Times are in thousandths of one measurement of a cell, which is long enough for any number of
-// processors.
+// processors, unless a test makes it shorter.
 constexpr int64_t kPart = 1'000'000'000;
 
 // The processors of two ranks while cells are measured: each rank uses 200 parts of a measurement,
 // and other programs use `foreign_parts[measurement]`, or the last of these.
-auto Processors(std::vector<int64_t> foreign_parts) {
-  return [foreign_parts](int) -> std::function<std::optional<ProcessorTimes>()> {
+auto Processors(std::vector<int64_t> foreign_parts, int64_t part_ns = kPart) {
+  return [foreign_parts, part_ns](int) -> std::function<std::optional<ProcessorTimes>()> {
     auto readings = std::make_shared<size_t>(0);
     auto times = std::make_shared<ProcessorTimes>();
-    return [foreign_parts, readings, times]() -> std::optional<ProcessorTimes> {
+    return [foreign_parts, part_ns, readings, times]() -> std::optional<ProcessorTimes> {
       // Readings come in pairs, before and after.
       const bool is_after = (*readings)++ % 2 == 1;
       if (!is_after) return *times;
       const size_t measurement = *readings / 2 - 1;
-      times->own_ns += 200 * kPart;
-      times->capacity_ns += 1000 * kPart;
+      times->own_ns += 200 * part_ns;
+      times->capacity_ns += 1000 * part_ns;
       times->busy_ns +=
-          (400 + foreign_parts[std::min(measurement, foreign_parts.size() - 1)]) * kPart;
+          (400 + foreign_parts[std::min(measurement, foreign_parts.size() - 1)]) * part_ns;
       return *times;
     };
   };
@@ -108,6 +109,32 @@ TEST(SteadyCellsTuneTest, ACellOnBusyProcessorsIsMeasuredAgainAndThenRunsTheDefa
   EXPECT_THAT(views[0].observer.warnings[0],
               HasSubstr("other programs used 30 % of the processors"));
   EXPECT_THAT(views[1].observer.warnings, IsEmpty());
+}
+
+// A cell of 60 ms is too short for the steps of the times, and is judged with the one before it.
+TEST(SteadyCellsTuneTest, EveryShortCellOnBusyProcessorsIsMarked) {
+  const auto processors = static_cast<int64_t>(ProcessorsIn(UsableProcessors()).size());
+  Steps steps;
+  Tune tune = TuneOf({300}, steps);
+  tune.processor_times = Processors({300}, processors * 60'000);
+  tune.node_sizes = {{1024, 2048, 4096, 8192, 16384, 32768}};
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
+  ASSERT_THAT(views[0].cells, SizeIs(6));
+  EXPECT_FALSE(views[0].cells[0].is_unsteady) << "nothing was seen before it";
+  for (size_t i = 1; i < 6; ++i) EXPECT_TRUE(views[0].cells[i].is_unsteady) << i;
+}
+
+// What went before a cell that is long enough does not count.
+TEST(SteadyCellsTuneTest, ALongCellIsJudgedByItself) {
+  Steps steps;
+  Tune tune = TuneOf({300, 300, 0}, steps);
+  tune.node_sizes = {{1024, 4096}};
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
+  ASSERT_THAT(views[0].cells, SizeIs(2));
+  EXPECT_TRUE(views[0].cells[0].is_unsteady);
+  EXPECT_FALSE(views[0].cells[1].is_unsteady);
 }
 
 TEST(SteadyCellsTuneTest, ASecondMeasurementThatIsSteadyCounts) {

@@ -93,7 +93,7 @@ std::string SourceText(const Explained& explained) {
   if (call.table_choice_refused.empty()) {
     return text + "not tuned: the default choice of the first backend that can run it\n";
   }
-  text += fmt::format("the tuned choice cannot run it ({}): ", call.table_choice_refused);
+  text += fmt::format("the tuned choice does not run it ({}): ", call.table_choice_refused);
   if (call.is_next_best) {
     return text + fmt::format("the next best choice of the nearest measured size, for {}\n",
                               RangeText(call));

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "plugins/cuda/choices/shape.h"
@@ -27,8 +29,9 @@ std::string NameOf(const KernelFamily& family, const Shape& shape, bool uses_pdl
   if (parameters == Parameters::kNone) return NameWithoutShape(family);
   const std::string chunk =
       parameters == Parameters::kGridAndChunk ? fmt::format("&chunk={}", shape.chunk_bytes) : "";
+  const std::string blocks = shape.is_fitted ? "fit" : fmt::format("{}", shape.blocks);
   return fmt::format("{}?blocks={}{}&pdl={}&threads={}&transport={}&unroll={}", family.algorithm,
-                     shape.blocks, chunk, uses_pdl ? 1 : 0, shape.threads, family.transport,
+                     blocks, chunk, uses_pdl ? 1 : 0, shape.threads, family.transport,
                      shape.unroll);
 }
 
@@ -77,6 +80,20 @@ void AppendShapes(const KernelFamily& family, const Problem& problem, const Choi
   }
 }
 
+// Sets the grid that a name gives after "blocks=": a number, or "fit". False: it is neither, or
+// this family does not fit its grid.
+bool ReadBlocks(std::string_view text, const KernelFamily& family, const Problem& problem,
+                Shape& shape) {
+  shape.is_fitted = text == "fit";
+  if (!shape.is_fitted) {
+    const auto [end, error] = std::from_chars(text.begin(), text.end(), shape.blocks);
+    return error == std::errc() && end == text.end();
+  }
+  if (family.model.fitted_blocks == nullptr) return false;
+  shape.blocks = family.model.fitted_blocks(problem, family.shares, shape.threads, shape.unroll);
+  return true;
+}
+
 // The shape that the name of a choice of this family spells out; empty when the name belongs to
 // another family or to none.
 std::optional<Choice> WithShapeOf(std::string_view name, const KernelFamily& family,
@@ -85,18 +102,20 @@ std::optional<Choice> WithShapeOf(std::string_view name, const KernelFamily& fam
   if (parameters == Parameters::kNone) return std::nullopt;
   Shape shape{};
   int pdl = 0;
+  char blocks[12] = "";
   const std::string text(name.substr(std::min(name.find('?'), name.size())));
   bool is_read = false;
   if (parameters == Parameters::kGridAndChunk) {
-    constexpr char kForm[] = "?blocks=%d&chunk=%d&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
-    is_read = std::sscanf(text.c_str(), kForm, &shape.blocks, &shape.chunk_bytes, &pdl,
-                          &shape.threads, &shape.unroll) == 5;
+    constexpr char kForm[] =
+        "?blocks=%11[a-z0-9]&chunk=%d&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
+    is_read = std::sscanf(text.c_str(), kForm, blocks, &shape.chunk_bytes, &pdl, &shape.threads,
+                          &shape.unroll) == 5;
   } else {
-    constexpr char kForm[] = "?blocks=%d&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
-    is_read =
-        std::sscanf(text.c_str(), kForm, &shape.blocks, &pdl, &shape.threads, &shape.unroll) == 4;
+    constexpr char kForm[] = "?blocks=%11[a-z0-9]&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
+    is_read = std::sscanf(text.c_str(), kForm, blocks, &pdl, &shape.threads, &shape.unroll) == 4;
   }
-  if (!is_read) return std::nullopt;
+  if (!is_read || shape.threads < 1 || shape.unroll < 1) return std::nullopt;
+  if (!ReadBlocks(blocks, family, problem, shape)) return std::nullopt;
   Choice choice = WithShape(family, problem, shape, pdl == 1);
   if (choice.name != name) return std::nullopt;
   return choice;
@@ -106,6 +125,18 @@ bool CanRun(const Choice& choice, const Problem& problem, const ChoiceLimits& li
   const Shape shape{choice.blocks, choice.spec.threads, choice.spec.unroll, choice.chunk_bytes};
   return choice.family->model.can_run(problem, choice.family->shares, shape) &&
          choice.spec.uses_pdl <= limits.has_pdl;
+}
+
+// Why a choice that a name spells out cannot run a problem that its family runs; "": it can.
+std::string ShapeRefusalOf(const Choice& choice, const Problem& problem,
+                           const ChoiceLimits& limits) {
+  if (choice.blocks > kGridBlocksMax) {
+    return fmt::format("more than {} blocks would run at once", kGridBlocksMax);
+  }
+  if (!CanRun(choice, problem, limits)) {
+    return "no kernel runs in this shape, or scratch is too small for it";
+  }
+  return "";
 }
 
 // The cheapest by the model; among equals the first.
@@ -162,13 +193,10 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
     if (family.collective != problem.collective || problem.world_size == 1) continue;
     std::optional<Choice> choice = WithShapeOf(name, family, problem);
     if (!choice) continue;
-    const std::string reason = RefusalOf(family, problem);
-    if (reason.empty() && CanRun(*choice, problem, limits)) return *choice;
-    return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("'{}' is refused: {}", name,
-                            reason.empty() ? "no kernel runs in this shape, or scratch is too "
-                                             "small for it"
-                                           : reason));
+    std::string reason = RefusalOf(family, problem);
+    if (reason.empty()) reason = ShapeRefusalOf(*choice, problem, limits);
+    if (reason.empty()) return *choice;
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, reason));
   }
   return Fail(COTUNE_INVALID_ARGUMENT,
               fmt::format("'{}' is no choice of this problem; list_choices names them", name));

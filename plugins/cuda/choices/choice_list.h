@@ -14,7 +14,7 @@ namespace cotune::cuda {
 
 // The families of kernels (kernel_families.h) in the shapes that are worth trying.
 struct Choice {
-  std::string name;    // "two_shot?blocks=32&pdl=1&threads=512&transport=lamport&unroll=2"
+  std::string name;    // "two_shot?blocks=fit&pdl=1&threads=512&transport=lamport&unroll=2"
   std::string reason;  // why it is refused; "": it can run
   double cost_us = -1;
   bool is_default = false;

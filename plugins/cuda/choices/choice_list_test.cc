@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plugins/cuda/kernels/kernel_abi.h"
@@ -170,6 +171,9 @@ TEST(ChoiceListTest, NamesAreFoundAgain) {
   EXPECT_EQ(neighbour->blocks, 64);
   EXPECT_EQ(neighbour->spec.unroll, 4);
   for (const char* wrong : {"two_shot?blocks=0&pdl=1&threads=512&transport=lamport&unroll=4",
+                            "two_shot?blocks=fitted&pdl=1&threads=512&transport=lamport&unroll=4",
+                            "two_shot?blocks=fit&pdl=1&threads=0&transport=lamport&unroll=4",
+                            "two_shot?blocks=08&pdl=1&threads=512&transport=lamport&unroll=4",
                             "two_shot?blocks=8&pdl=1&threads=100&transport=lamport&unroll=4",
                             "two_shot?blocks=8&pdl=1&threads=512&transport=lamport&unroll=3",
                             "two_shot?blocks=8&pdl=1&threads=512&transport=lamport&unroll=4x"}) {
@@ -183,6 +187,62 @@ TEST(ChoiceListTest, NamesAreFoundAgain) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
   EXPECT_THAT(refused.error().message, HasSubstr("not offered above"));
+}
+
+// A grid that covers 4 MiB in one step covers 5,000,002 bytes in one step too, with more blocks.
+TEST(ChoiceListTest, AFittedGridGrowsAndShrinksWithTheProblem) {
+  const std::string name = "two_shot?blocks=fit&pdl=1&threads=512&transport=lamport&unroll=1";
+  const auto find = [&name](uint64_t bytes) {
+    return FindChoice(ProblemOf(Collective::kAllReduce, ElementType::kBf16, bytes / 2, 4), name,
+                      {});
+  };
+  // 4 ranks x 512 threads x 16 bytes are 32 KiB a block.
+  constexpr uint64_t kBlockBytes = 4 * 512 * 16;
+  for (const auto& [bytes, blocks] : std::vector<std::pair<uint64_t, int>>{
+           {kBlockBytes, 1},
+           {kBlockBytes + 2, 2},
+           {4 << 20, 128},
+           {5'000'002, 153},
+           {256 * kBlockBytes, 256},
+       }) {
+    const auto found = find(bytes);
+    ASSERT_TRUE(found.has_value()) << found.error().message;
+    EXPECT_EQ(found->blocks, blocks) << bytes;
+    EXPECT_EQ(found->name, name);
+  }
+  const auto too_large = find(256 * kBlockBytes + 2);
+  ASSERT_FALSE(too_large.has_value());
+  EXPECT_EQ(too_large.error().status, COTUNE_UNSUPPORTED);
+  EXPECT_THAT(too_large.error().message, HasSubstr("more than 256 blocks"));
+
+  for (const uint64_t bytes : {uint64_t{4} << 20, uint64_t{5'000'002}}) {
+    const auto listed =
+        Runnable(ProblemOf(Collective::kAllReduce, ElementType::kBf16, bytes / 2, 4));
+    EXPECT_TRUE(std::any_of(listed.begin(), listed.end(), [&name](const Choice& choice) {
+      return choice.name == name;
+    })) << bytes;
+  }
+  const Problem large = ProblemOf(Collective::kAllReduce, ElementType::kBf16, 32 << 20, 4);
+  for (const Choice& choice : Runnable(large)) {
+    EXPECT_EQ(choice.name.find("blocks=fit"), std::string::npos) << choice.name;
+  }
+}
+
+// The number that a fitted grid has at a size names the same kernel and grid there.
+TEST(ChoiceListTest, AFittedGridIsTheGridOfItsNumber) {
+  ForEachProblem([](const Problem& problem) {
+    for (const Choice& choice : Runnable(problem)) {
+      const size_t at = choice.name.find("=fit");
+      if (at == std::string::npos) continue;
+      std::string numbered = choice.name;
+      numbered.replace(at + 1, 3, std::to_string(choice.blocks));
+      const auto found = FindChoice(problem, numbered, {});
+      ASSERT_TRUE(found.has_value()) << found.error().message;
+      EXPECT_EQ(found->name, numbered);
+      EXPECT_EQ(found->blocks, choice.blocks);
+      EXPECT_EQ(NvrtcOptions(found->spec), NvrtcOptions(choice.spec));
+    }
+  });
 }
 
 TEST(ChoiceListTest, ChunksAreAFewChoicesOfLargeSizes) {
@@ -214,6 +274,7 @@ TEST(ChoiceListTest, ChunksOfAnotherSizeAreFoundByName) {
   EXPECT_EQ(found->spec.threads, 512);
   EXPECT_EQ(found->spec.unroll, 2);
   for (const char* wrong : {
+           "direct?blocks=fit&chunk=8192&pdl=1&threads=512&transport=flagged&unroll=2",
            "direct?blocks=129&chunk=8192&pdl=1&threads=512&transport=flagged&unroll=2",
            "direct?blocks=16&chunk=262144&pdl=1&threads=512&transport=flagged&unroll=2",
            "direct?blocks=16&chunk=0&pdl=1&threads=512&transport=flagged&unroll=2",

@@ -13,13 +13,12 @@ using sdk::Collective;
 using sdk::Problem;
 
 constexpr uint64_t kPackBytes = 16;
-constexpr int kBlocksMax = 256;
 // Less than this is not worth a block of its own, where blocks have rounds.
 constexpr uint64_t kBlockBytesMin = 2 << 10;
 constexpr double kFlagExchangeUs = 2.5;
 // Fewer bytes are sent as fast with 4 stores of a thread on their way as with 8.
 constexpr uint64_t kManyStoresBlockBytesMin = 512 << 10;
-constexpr uint64_t kMultiprocessors = 128;  // of the GPUs that matter, a few less than there are
+constexpr int kMultiprocessors = 128;  // of the GPUs that matter, a few less than there are
 
 bool IsOneOf(int value, std::initializer_list<int> values) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -37,7 +36,7 @@ uint64_t WorkPacks(const Problem& problem, Shares shares) {
 
 // Every kernel is compiled for these shapes.
 bool IsCompiledFor(const Shape& shape) {
-  return shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
+  return shape.blocks >= 1 && shape.blocks <= kGridBlocksMax &&
          IsOneOf(shape.threads, {64, 128, 256, 512}) && IsOneOf(shape.unroll, {1, 2, 4});
 }
 
@@ -87,8 +86,10 @@ void Add(const Shape& shape, const Problem& problem, Shares shares, const ShapeM
   if (is_new && model.can_run(problem, shares, shape)) shapes.push_back(shape);
 }
 
-uint64_t BlocksFor(uint64_t packs, int threads, int unroll) {
-  return CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
+int FittedStepBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
+  const uint64_t block_packs = static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll);
+  const uint64_t blocks = CeilDivide(WorkPacks(problem, shares), block_packs);
+  return static_cast<int>(std::clamp<uint64_t>(blocks, 1, kGridBlocksMax + 1));
 }
 
 // Shapes that give every thread 1, 2 or 4 packs at once, from one block up to as many as there is
@@ -98,24 +99,26 @@ std::vector<Shape> StepShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
   const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, shares));
   const auto add = [&](int threads, int unroll, int blocks_max) {
-    const uint64_t wanted = BlocksFor(packs, threads, unroll);
-    const Shape shape{static_cast<int>(std::clamp<uint64_t>(wanted, 1, blocks_max)), threads,
-                      unroll};
+    const int wanted = FittedStepBlocks(problem, shares, threads, unroll);
+    const Shape shape{.blocks = std::min(wanted, blocks_max),
+                      .threads = threads,
+                      .unroll = unroll,
+                      .is_fitted = wanted <= blocks_max};
     Add(shape, problem, shares, kStepModel, shapes);
   };
   for (const int threads : {64, 128}) {
-    const uint64_t wanted = BlocksFor(packs, threads, 1);
-    if (wanted > 1 && wanted <= kMultiprocessors) add(threads, 1, kBlocksMax);
+    const int wanted = FittedStepBlocks(problem, shares, threads, 1);
+    if (wanted > 1 && wanted <= kMultiprocessors) add(threads, 1, kGridBlocksMax);
   }
   // More packs of so many peers do not fit into registers.
   const int unroll_max = problem.world_size <= 4 ? 4 : 2;
   for (int unroll = 1; unroll <= unroll_max; unroll *= 2) {
     // More packs a thread than there are only makes registers and multiprocessors idle.
     if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 1024) continue;
-    add(256, unroll, kBlocksMax);
-    add(512, unroll, kBlocksMax);
+    add(256, unroll, kGridBlocksMax);
+    add(512, unroll, kGridBlocksMax);
     // One for each multiprocessor. Fewer won nowhere on 2 and 4 H200, in bf16.
-    add(512, unroll, static_cast<int>(kMultiprocessors));
+    add(512, unroll, kMultiprocessors);
   }
   return shapes;
 }
@@ -228,7 +231,8 @@ double ZeroCopyCostUs(const Problem& problem, Shares shares, const Shape& shape)
 
 }  // namespace
 
-const ShapeModel kStepModel{ShapeModel::Parameters::kGrid, StepShapes, CanRunSteps, StepCostUs};
+const ShapeModel kStepModel{ShapeModel::Parameters::kGrid, StepShapes, CanRunSteps, StepCostUs,
+                            FittedStepBlocks};
 const ShapeModel kFlaggedModel{ShapeModel::Parameters::kGridAndChunk, FlaggedShapes, CanRunFlagged,
                                FlaggedCostUs};
 const ShapeModel kZeroCopyModel{ShapeModel::Parameters::kGrid, ZeroCopyShapes, CanRunZeroCopy,

@@ -79,7 +79,7 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, k
         size.source, size.note = "relative", f"not measured: it runs by the row of {answer['relative']}"
         return size
     if size.source != "table":
-        size.note = f"the tuned choice cannot run: {answer['refused']}" if answer["refused"] else program.why_untuned
+        size.note = f"the tuned choice does not run: {answer['refused']}" if answer["refused"] else program.why_untuned
         return size
     size.is_measured_here = rows in program.measured
     measured = report.measured_size(answer)

@@ -69,7 +69,7 @@ class SizeTest(unittest.TestCase):
         size = self._size(_answer("a", source="default"), why_untuned="no choice ran")
         self.assertEqual(explanation.size_lines([size])[1].split(), ["8", "a", "-", "-", "no", "choice", "ran"])
         answer = _answer("a", _choice("b", 1.0), source="default_after_refusal", refused="b: too large")
-        self.assertEqual(self._size(answer).note, "the tuned choice cannot run: b: too large")
+        self.assertEqual(self._size(answer).note, "the tuned choice does not run: b: too large")
 
     def test_a_size_that_runs_by_the_row_of_another_call(self) -> None:
         """Its time is not that of this program, though it has as many bytes."""

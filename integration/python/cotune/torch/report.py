@@ -145,7 +145,7 @@ def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
     why = measured["why"]
     if answer["source"] != "table":
         why = "the next best choice" if answer["source"] == "next_best" else "the default"
-        why += f", because the tuned choice cannot run ({answer['refused']})" if answer["refused"] else ""
+        why += f", because the tuned choice does not run ({answer['refused']})" if answer["refused"] else ""
     lines.append(f"  runs {runs}: {why}{more}")
     return lines
 

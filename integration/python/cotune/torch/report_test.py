@@ -77,14 +77,14 @@ class TableTest(unittest.TestCase):
             self._rows(answer),
             [
                 "b 0.0200 ms 100.0% (runs)", "a 0.0100 ms 200.0%",
-                "runs b: the default, because the tuned choice cannot run (a: too large)",
+                "runs b: the default, because the tuned choice does not run (a: too large)",
             ],
         )  # fmt: skip
 
     def test_the_next_best_choice_runs_for_a_winner_that_cannot(self) -> None:
         answer = _answer("b", _choice("a", 10.0), _choice("b", 20.0), source="next_best", refused="a: too large")
         self.assertEqual(
-            self._rows(answer)[-1], "runs b: the next best choice, because the tuned choice cannot run (a: too large)"
+            self._rows(answer)[-1], "runs b: the next best choice, because the tuned choice does not run (a: too large)"
         )
 
     def test_a_choice_without_a_time_runs(self) -> None:
