@@ -109,7 +109,7 @@ TEST_F(CotuneTest, ImmediateModeSyncsForEachNode) {
     return Document(end)["result"]["pre_syncs"].get<int>();
   };
   EXPECT_EQ(pre_syncs("deferred"), 1);
-  EXPECT_EQ(pre_syncs("immediate"), 5);
+  EXPECT_EQ(pre_syncs("immediate"), 7);
 }
 
 TEST_F(CotuneTest, TheDefaultDatabaseIsFoundAgain) {

@@ -71,14 +71,15 @@ std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTa
   const ChoiceId& winner = table.choices()[static_cast<size_t>(index)];
   const auto& next_best = table.NextBestOf(key, anchor.bytes()).choices();
   // The order is that of AttemptsOf, for each collective by itself.
-  if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
-    const int32_t of_next = table.Lookup(key, next->bytes());
-    add(winner, measured, true);
-    add(table.choices()[static_cast<size_t>(of_next)], next);
-  }
   if (IsAboveMeasuredSize(table, anchor)) {
     add(winner, measured, true);
-    for (const ChoiceId& id : next_best) add(id, measured, true);
+    for (const ChoiceId& id : next_best) {
+      if (HasBackendsOf(winner, id)) add(id, measured, true);
+    }
+  }
+  if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
+    const int32_t of_next = table.Lookup(key, next->bytes());
+    add(table.choices()[static_cast<size_t>(of_next)], next);
   }
   add(winner, measured);
   for (const ChoiceId& id : next_best) add(id, measured);

@@ -371,6 +371,19 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToAListedNext
   EXPECT_TRUE(explanation->is_next_best);
   EXPECT_EQ(explanation->table_choice_refused,
             "graphs/near: its backend does not list it for a call of this size");
+  // It also goes before the winner of the next size, which is further away.
+  const DispatchKey sum =
+      DispatchKey::Of(job_->Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum));
+  const std::pair<uint64_t, ChoiceId> winners[] = {{64, *ChoiceId::Parse("graphs/near")},
+                                                   {128, *ChoiceId::Parse("graphs/plain")}};
+  const auto set_two_sizes = [&](std::vector<ChoiceId> next_best) {
+    dispatcher_->SetTable(*DispatchTable::Build(
+        {DispatchRow::Of(sum, winners, {{64, NextBest(std::move(next_best))}, {128, {}}})}));
+  };
+  set_two_sizes({*ChoiceId::Parse("graphs/other")});
+  EXPECT_EQ(runs(17), "other");
+  set_two_sizes({});
+  EXPECT_EQ(runs(17), "plain");
   // If nothing is listed, the winner runs all the same.
   dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"wide"})}));
   EXPECT_EQ(runs(17), "near");

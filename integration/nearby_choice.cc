@@ -107,16 +107,18 @@ std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& prog
   const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
   const std::optional<Problem> measured = AtMeasuredSize(table, program, problem);
   const DispatchKey key = DispatchKey::Of(problem.cls);
-  const int32_t winner = table.Lookup(key, problem.bytes());
+  const auto index = static_cast<size_t>(table.Lookup(key, problem.bytes()));
+  const ChoiceId& winner = table.choices()[index];
   for (const ChoiceId& id : table.NextBestOf(key, problem.bytes()).choices()) {
     // It is only known of the winner's backends that they have taken the call's buffers.
-    if (is_symmetric && !HasBackendsOf(table.choices()[static_cast<size_t>(winner)], id)) continue;
+    if (is_symmetric && !HasBackendsOf(winner, id)) continue;
     auto nearby = FindNearby(groups, program, problem, measured, id);
     if (nearby) attempts.push_back({*std::move(nearby), Kind::kNextBest});
   }
   if (IsAboveMeasuredSize(table, problem)) {
-    std::stable_partition(attempts.begin(), attempts.end(), [](const Attempt& each) {
-      return each.nearby.is_listed_here || each.nearby.next_size_bytes > 0;
+    std::stable_partition(attempts.begin(), attempts.end(), [&winner](const Attempt& each) {
+      return each.nearby.is_listed_here && each.nearby.next_size_bytes == 0 &&
+             HasBackendsOf(winner, each.nearby.choice.id);
     });
   }
   return attempts;

@@ -5,14 +5,25 @@
 namespace cotune::cli {
 namespace {
 
-TEST(ProblemSelectionTest, DefaultsAreEveryCollectiveInF32) {
+TEST(ProblemSelectionTest, DefaultsAreEveryCollectiveInF32AndBothPlacesWhereTheyMatter) {
   const ProblemSelection selection = SelectProblems({}, MemoryKind::kHost, 4).value();
-  ASSERT_EQ(selection.classes.size(), 5u);
-  EXPECT_EQ(ToText(selection.classes[0]), "all_reduce/sum/f32/host/plain/out_of_place/world4x4");
-  EXPECT_EQ(selection.classes[1].reduction, Reduction::kNone);
+  std::vector<std::string> texts;
+  for (const ProblemClass& cls : selection.classes) texts.push_back(ToText(cls));
+  EXPECT_EQ(texts, (std::vector<std::string>{
+                       "all_reduce/sum/f32/host/plain/out_of_place/world4x4",
+                       "all_reduce/sum/f32/host/plain/in_place/world4x4",
+                       "all_gather/none/f32/host/plain/out_of_place/world4x4",
+                       "all_gather/none/f32/host/plain/in_place/world4x4",
+                       "reduce_scatter/sum/f32/host/plain/out_of_place/world4x4",
+                       "all_to_all/none/f32/host/plain/out_of_place/world4x4",
+                       "broadcast/none/f32/host/plain/out_of_place/world4x4/root0",
+                   }));
   ASSERT_EQ(selection.sizes_bytes.size(), 13u);
   EXPECT_EQ(selection.sizes_bytes.front(), 1024u);
   EXPECT_EQ(selection.sizes_bytes.back(), 4u << 20);
+  ProblemFlags out_of_place;
+  out_of_place.in_place = "no";
+  EXPECT_EQ(SelectProblems(out_of_place, MemoryKind::kHost, 4)->classes.size(), 5u);
 }
 
 TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {
@@ -48,13 +59,16 @@ TEST(ProblemSelectionTest, BothPlacesAreMeasuredWhereTheyHaveRowsOfTheirOwn) {
                    }));
 }
 
-TEST(ProblemSelectionTest, GpusAreTunedInTheTypesThatModelsComputeWith) {
+TEST(ProblemSelectionTest, GpusAreTunedInTheTypesAndSizesThatModelsComputeWith) {
   ProblemFlags flags;
   flags.collectives = {"all_gather"};
   const ProblemSelection on_gpus = SelectProblems(flags, MemoryKind::kCuda, 2).value();
   ASSERT_EQ(on_gpus.classes.size(), 2u);
   EXPECT_EQ(on_gpus.classes[0].dtype, Dtype::kBf16);
   EXPECT_EQ(on_gpus.classes[1].dtype, Dtype::kF32);
+  ASSERT_EQ(on_gpus.sizes_bytes.size(), 15u);
+  EXPECT_EQ(on_gpus.sizes_bytes[13], 16u << 20);
+  EXPECT_EQ(on_gpus.sizes_bytes.back(), 64u << 20);
   flags.dtypes = {"f16"};
   EXPECT_EQ(SelectProblems(flags, MemoryKind::kCuda, 2)->classes.size(), 1u);
 }

@@ -127,18 +127,6 @@ bool CanRun(const Choice& choice, const Problem& problem, const ChoiceLimits& li
          choice.spec.uses_pdl <= limits.has_pdl;
 }
 
-// Why a choice that a name spells out cannot run a problem that its family runs; "": it can.
-std::string ShapeRefusalOf(const Choice& choice, const Problem& problem,
-                           const ChoiceLimits& limits) {
-  if (choice.blocks > kGridBlocksMax) {
-    return fmt::format("more than {} blocks would run at once", kGridBlocksMax);
-  }
-  if (!CanRun(choice, problem, limits)) {
-    return "no kernel runs in this shape, or scratch is too small for it";
-  }
-  return "";
-}
-
 // The cheapest by the model; among equals the first.
 void MarkDefault(std::vector<Choice>& choices) {
   Choice* best = nullptr;
@@ -193,10 +181,13 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
     if (family.collective != problem.collective || problem.world_size == 1) continue;
     std::optional<Choice> choice = WithShapeOf(name, family, problem);
     if (!choice) continue;
-    std::string reason = RefusalOf(family, problem);
-    if (reason.empty()) reason = ShapeRefusalOf(*choice, problem, limits);
-    if (reason.empty()) return *choice;
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, reason));
+    const std::string reason = RefusalOf(family, problem);
+    if (reason.empty() && CanRun(*choice, problem, limits)) return *choice;
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("'{}' is refused: {}", name,
+                            reason.empty() ? "no kernel runs in this shape, or scratch is too "
+                                             "small for it"
+                                           : reason));
   }
   return Fail(COTUNE_INVALID_ARGUMENT,
               fmt::format("'{}' is no choice of this problem; list_choices names them", name));

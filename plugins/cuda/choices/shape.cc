@@ -86,10 +86,13 @@ void Add(const Shape& shape, const Problem& problem, Shares shares, const ShapeM
   if (is_new && model.can_run(problem, shares, shape)) shapes.push_back(shape);
 }
 
+uint64_t BlocksFor(uint64_t packs, int threads, int unroll) {
+  return CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
+}
+
 int FittedStepBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
-  const uint64_t block_packs = static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll);
-  const uint64_t blocks = CeilDivide(WorkPacks(problem, shares), block_packs);
-  return static_cast<int>(std::clamp<uint64_t>(blocks, 1, kGridBlocksMax + 1));
+  const uint64_t blocks = BlocksFor(WorkPacks(problem, shares), threads, unroll);
+  return static_cast<int>(std::clamp<uint64_t>(blocks, 1, kGridBlocksMax));
 }
 
 // Shapes that give every thread 1, 2 or 4 packs at once, from one block up to as many as there is
@@ -99,15 +102,15 @@ std::vector<Shape> StepShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
   const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, shares));
   const auto add = [&](int threads, int unroll, int blocks_max) {
-    const int wanted = FittedStepBlocks(problem, shares, threads, unroll);
-    const Shape shape{.blocks = std::min(wanted, blocks_max),
+    const uint64_t wanted = BlocksFor(packs, threads, unroll);
+    const Shape shape{.blocks = static_cast<int>(std::min<uint64_t>(wanted, blocks_max)),
                       .threads = threads,
                       .unroll = unroll,
-                      .is_fitted = wanted <= blocks_max};
+                      .is_fitted = wanted <= static_cast<uint64_t>(blocks_max)};
     Add(shape, problem, shares, kStepModel, shapes);
   };
   for (const int threads : {64, 128}) {
-    const int wanted = FittedStepBlocks(problem, shares, threads, 1);
+    const uint64_t wanted = BlocksFor(packs, threads, 1);
     if (wanted > 1 && wanted <= kMultiprocessors) add(threads, 1, kGridBlocksMax);
   }
   // More packs of so many peers do not fit into registers.

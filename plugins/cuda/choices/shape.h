@@ -17,8 +17,8 @@ struct Shape {
   int threads = 512;    // of a block
   int unroll = 1;       // packs of a thread at once
   int chunk_bytes = 0;  // of kernels that have chunks: see KernelArguments; else 0
-  // `blocks` covers the whole problem in one step. The name of the choice says "blocks=fit" instead
-  // of a number, so that the winner of one size has a grid of the right size at every other.
+  // `blocks` covers the whole problem in one step, or is kGridBlocksMax. The name of the choice says
+  // "blocks=fit" instead of a number, so that the winner of one size has enough blocks at others.
   bool is_fitted = false;
 
   bool operator==(const Shape&) const = default;
@@ -45,8 +45,8 @@ struct ShapeModel {
   bool (*can_run)(const sdk::Problem& problem, Shares shares, const Shape& shape);
   // A rough price in microseconds: exchanges one after the other, and bytes over the link.
   double (*cost_us)(const sdk::Problem& problem, Shares shares, const Shape& shape);
-  // Blocks of that many threads and packs that cover the problem in one step; at most
-  // kGridBlocksMax + 1. nullptr: the grid of this kernel is not fitted to the problem.
+  // Blocks of that many threads and packs that cover the problem in one step, at most
+  // kGridBlocksMax. nullptr: the grid of this kernel is not fitted to the problem.
   int (*fitted_blocks)(const sdk::Problem& problem, Shares shares, int threads,
                        int unroll) = nullptr;
 };
