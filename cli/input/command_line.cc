@@ -114,7 +114,8 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
             flags.in_place = values.empty() || values.front().empty() ? "yes" : values.front();
           },
           "calls in place, of which the result overwrites the data to send: yes, no, or both; "
-          "alone: yes [no; on host memory without --collective: both for all_reduce and all_gather]")
+          "alone: yes [no; on host memory without --collective: both for all_reduce and "
+          "all_gather]")
       ->expected(0, 1)
       ->check(CLI::IsMember({"yes", "no", "both"}))
       ->type_name("PLACES");

@@ -166,9 +166,9 @@ Result<BufferClass> SelectBufferClass(const std::string& name, MemoryKind memory
 namespace {
 
 // Returns whether the fastest choice depends on whether calls are in place, so that a tune measures
-// both unless flags select its collectives or places. On GPUs the winner of calls out of place is within 3 % of that of
-// calls in place (104 cells, 2 and 4 H200); on host memory an all_gather in place by it took up to
-// 1.6 times as long, and an all_reduce up to 1.2 times (2 ranks).
+// both unless flags select its collectives or places. On GPUs the winner of calls out of place is
+// within 3 % of that of calls in place (104 cells, 2 and 4 H200); on host memory an all_gather in
+// place by it took up to 1.6 times as long, and an all_reduce up to 1.2 times (2 ranks).
 bool DependsOnPlace(const ProblemClass& cls) {
   const bool has_rows_in_place =
       cls.collective == Collective::kAllGather || cls.collective == Collective::kAllReduce;

@@ -125,7 +125,7 @@ TEST(SteadyCellsTuneTest, EveryShortCellOnBusyProcessorsIsMarked) {
   for (size_t i = 1; i < 6; ++i) EXPECT_TRUE(views[0].cells[i].is_unsteady) << i;
 }
 
-// What went before a cell that is long enough does not count.
+// The load before a cell that is long enough does not count.
 TEST(SteadyCellsTuneTest, ALongCellIsJudgedByItself) {
   Steps steps;
   Tune tune = TuneOf({300, 300, 0}, steps);

@@ -174,6 +174,11 @@ inline unsigned int LoadWord(const void* from) {
   return cpu::AtomicAt<unsigned int>(from).load(std::memory_order_relaxed);
 }
 
+inline unsigned int LoadHostWord(const void* from) {
+  ++cpu::host_word_loads;
+  return LoadWord(from);
+}
+
 struct WordPair {
   unsigned int first, second;
 };

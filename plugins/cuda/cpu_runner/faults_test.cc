@@ -1,6 +1,8 @@
 // A rank that never comes, and a host that aborts: every thread leaves, and the record says why.
 #include <gtest/gtest.h>
 
+#include "plugins/cuda/cpu_runner/fiber_scheduler.h"
+#include "plugins/cuda/cpu_runner/kernel_block.h"
 #include "plugins/cuda/cpu_runner/kernel_call.h"
 
 namespace cotune::cuda::cpu {
@@ -70,6 +72,29 @@ TEST(FaultsTest, AbortEndsEveryWait) {
       EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(*v) << " rank " << rank;
       EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kAborted) << NameOf(*v) << " rank " << rank;
     }
+  }
+}
+
+// All threads of a launch that waits for a late rank look whether the host has aborted.
+TEST(FaultsTest, OneThreadOfARankReadsHostMemoryInATick) {
+  for (const KernelVariant* v : OneOfEachKind({.world_size = 2})) {
+    RanksOnCpu ranks(2);
+    Call call(*v, {.count = CountFor(*v), .blocks = 4});
+    const uint64_t loads_before = host_word_loads;
+    uint64_t waited_ns = 0;
+    ASSERT_TRUE(ranks.Run(
+        [&](int rank) {
+          const uint64_t begin_ns = FiberScheduler::NowNs();
+          if (rank == 1) RanksOnCpu::Delay(3'000'000);
+          call.Launch(ranks, rank);
+          if (rank == 0) waited_ns = FiberScheduler::NowNs() - begin_ns;
+        },
+        7))
+        << NameOf(*v);
+    const uint64_t loads = host_word_loads - loads_before;
+    EXPECT_GT(loads, 0u) << NameOf(*v);
+    EXPECT_LE(loads, 2 * ((waited_ns >> kTickBits) + 2)) << NameOf(*v) << " in " << waited_ns;
+    EXPECT_FALSE(ranks.HasFailed(0));
   }
 }
 

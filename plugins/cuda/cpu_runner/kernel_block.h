@@ -2,6 +2,9 @@
 #ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_BLOCK_H_
 #define COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_BLOCK_H_
 
+#include <atomic>
+#include <cstdint>
+
 #include "plugins/cuda/kernels/kernel_abi.h"
 
 namespace cotune::cuda::cpu {
@@ -34,6 +37,9 @@ unsigned char* BlockMemoryOf(unsigned int bytes);
 unsigned long long ExchangeInWarp(unsigned long long value, unsigned int offset);
 // Orders what lanes did before it in front of what they do behind it.
 void SyncLanes();
+
+// How often threads of kernels have read host memory, which is slow for a device.
+inline std::atomic<uint64_t> host_word_loads{0};
 
 // ---- Stores that others need not see at once ----
 

@@ -143,7 +143,7 @@ class SpinBudget {
     const unsigned int looked = LoadWord(&control->looked_tick);
     if (static_cast<int>(now - looked) > 0 &&
         atomicCAS_system(&control->looked_tick, looked, now) == looked &&
-        LoadWord(&arguments_.abort->value) != 0) {
+        LoadHostWord(&arguments_.abort->value) != 0) {
       StoreWord(&control->is_aborted, 1u);
     }
     return LoadWord(&control->is_aborted) != 0;
