@@ -69,8 +69,8 @@ std::string ProgressState::TextOf(const Problem& problem) const {
     return each.anchor().program_digest == cls.program_digest;
   });
   if (cls.program_digest != 0 && program != programs_.end()) return CellText(*program, problem);
-  return fmt::format("{} {} {}", Name(cls.collective), Name(cls.dtype),
-                     FormatSizeBytes(problem.bytes()));
+  return fmt::format("{} {} {}{}", Name(cls.collective), Name(cls.dtype),
+                     FormatSizeBytes(problem.bytes()), cls.in_place ? " in place" : "");
 }
 
 int64_t ProgressState::LeftNs(int64_t now_ns) const {

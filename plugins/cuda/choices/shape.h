@@ -18,7 +18,7 @@ struct Shape {
   int unroll = 1;       // packs of a thread at once
   int chunk_bytes = 0;  // of kernels that have chunks: see KernelArguments; else 0
   // `blocks` covers the whole problem in one step, or is kGridBlocksMax. The name of the choice
-  // says "blocks=fit" instead of a number, so that the winner of one size has enough blocks at
+  // has "blocks=fit" instead of a number, so that the winner of one size has enough blocks at
   // others.
   bool is_fitted = false;
 

@@ -38,7 +38,7 @@ unsigned long long ExchangeInWarp(unsigned long long value, unsigned int offset)
 // Orders what lanes did before it in front of what they do behind it.
 void SyncLanes();
 
-// How often threads of kernels have read host memory, which is slow for a device.
+// Reads of host memory, which is slow for a device, by threads of kernels.
 inline std::atomic<uint64_t> host_word_loads{0};
 
 // ---- Stores that others need not see at once ----

@@ -180,8 +180,8 @@ __device__ __forceinline__ unsigned int LoadWord(const void* from) {
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
 }
-// Of host memory that the device maps: it takes a microsecond, and all threads of a GPU share some
-// 30 million of them a second.
+// Reads host memory that the device maps. It takes a microsecond, and the GPU does some 30 million
+// of these loads a second, whatever the number of threads.
 __device__ __forceinline__ unsigned int LoadHostWord(const void* from) { return LoadWord(from); }
 
 struct WordPair {

@@ -135,9 +135,10 @@ class SpinBudget {
   }
 
  private:
-  // Whether the host has ended every wait. One thread of all that wait reads the host's word in a
-  // tick, and leaves what it found in device memory: 65,536 threads that read host memory take 2.4
-  // ms, in which the peers begin to wait for so long that their threads read it as well.
+  // Returns true if the host has ended every wait. In each tick one of the waiting threads reads
+  // the host's word, and leaves the answer in device memory. 65,536 threads that read host memory
+  // take 2.4 ms: the peers wait for this rank meanwhile, their threads read host memory as well,
+  // and every later call is as slow.
   __device__ __forceinline__ bool IsAborted(unsigned int now) {
     ArenaControl* control = ControlOf(arguments_, arguments_.rank);
     const unsigned int looked = LoadWord(&control->looked_tick);
