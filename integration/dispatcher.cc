@@ -588,6 +588,10 @@ Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program
   if (next_bytes > 0 && below != nullptr) {
     explanation.first_bytes = std::max(below->bytes + 1, next_bytes / kNextSizeTimesMax);
   }
+  // At the measured size itself the winner runs.
+  if (explanation.is_next_best && below != nullptr && below->bytes < bytes) {
+    explanation.first_bytes = std::max(explanation.first_bytes, below->bytes + 1);
+  }
   return explanation;
 }
 

@@ -76,8 +76,8 @@ bool IsAboveMeasuredSize(const DispatchTable& table, const Problem& problem);
 // Returns the choices of a table that may run the problem, in the order in which they are tried:
 // the winners, and then the next best choices of the measured size, the fastest first. Above the
 // measured size, choices of the winner's backends that are listed for the problem come first: they
-// fit it, and were measured nearer to it than the winner of the next size was. `winners` are those
-// of WinnersOf, or one that no list has. Pure.
+// suit its size, and were measured nearer to it than the winner of the next size was. The table has
+// a choice for the problem. `winners` are those of WinnersOf, or one that no list has. Pure.
 std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& program,
                                 const DispatchTable& table, const Problem& problem,
                                 std::vector<NearbyChoice> winners);

@@ -70,8 +70,9 @@ std::string BeyondMeasuredText(const MeasuredSizes& sizes, uint64_t asked_bytes)
   if (asked_bytes >= sizes.smallest_bytes && asked_bytes <= sizes.largest_bytes) return "";
   const bool is_above = asked_bytes > sizes.largest_bytes;
   return fmt::format(
-      "{} was measured, and this is the choice of the size next to it; if its backend refuses it "
-      "at {}, the next best choice of that size runs, and if there is none, the default",
+      "{} was measured, and this is the choice of the size next to it; if its backend refuses or "
+      "does not list it at {}, the next best choice of that size runs, and if there is none, the "
+      "default",
       is_above ? "nothing above " + FormatSizeBytes(sizes.largest_bytes)
                : "nothing below " + FormatSizeBytes(sizes.smallest_bytes),
       FormatSizeBytes(asked_bytes));
@@ -262,8 +263,9 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
   if (as_decided != deciding_key) {
     explanation.relative = deciding_key;
     explanation.notes.push_back(
-        fmt::format("this call was not measured: it runs by the row of {}; if the choice cannot "
-                    "run it, the next best choice of that row does, and if there is none, the "
+        fmt::format("this call was not measured: it runs by the row of {}; if its backend "
+                    "refuses or does not list the choice for it, the next best choice of that row "
+                    "does, and if there is none, the "
                     "default",
                     InWords(deciding_key)));
   }

@@ -108,7 +108,8 @@ TEST(ExplanationTest, ASizeBeyondTheMeasuredOnesSaysSo) {
   EXPECT_TRUE(Explained(Asked(65536), here).notes.empty());
   const std::string above = ExplanationText(Explained(Asked(1 << 28), here));
   EXPECT_NE(above.find("  note: nothing above 256K was measured"), std::string::npos) << above;
-  EXPECT_NE(above.find("if its backend refuses it at 1G, the next best choice of that size runs"),
+  EXPECT_NE(above.find("if its backend refuses or does not list it at 1G, the next best choice of "
+                       "that size runs"),
             std::string::npos)
       << above;
   const std::string below = ExplanationText(Explained(Asked(1023), here));
@@ -156,11 +157,13 @@ TEST(ExplanationTest, ACallWithoutARowIsExplainedByItsRelative) {
   EXPECT_EQ(explanation.relative, DispatchKey::Of(Asked(1).cls));
   ASSERT_TRUE(explanation.entry.has_value());
   EXPECT_EQ(explanation.entry->cell.problem.count, 1024u) << "as many bytes";
-  EXPECT_EQ(explanation.notes,
-            std::vector<std::string>{
-                "this call was not measured: it runs by the row of all_reduce sum f32 out of "
-                "place; if the choice cannot run it, the next best choice of that row does, and if "
-                "there is none, the default"});
+  EXPECT_EQ(
+      explanation.notes,
+      std::vector<std::string>{
+          "this call was not measured: it runs by the row of all_reduce sum f32 out of "
+          "place; if its backend refuses or does not list the choice for it, the next best choice "
+          "of that row does, and if "
+          "there is none, the default"});
   const std::string text = ExplanationText(explanation);
   EXPECT_NE(text.find("  to tune this call: cotune tune --ranks 4 --collective all_reduce --dtype "
                       "f64 --reduction max --in-place --db /db/x.tdb\n"),

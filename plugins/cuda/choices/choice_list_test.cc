@@ -224,6 +224,15 @@ TEST(ChoiceListTest, AFittedGridGrowsAndShrinksWithTheProblem) {
   }
 }
 
+// One step of 8 ranks, which add up and pass on, fills scratch with 128 blocks of 512 threads.
+TEST(ChoiceListTest, AFittedGridRunsWhereScratchIsTooSmallForOneStep) {
+  const Problem problem = ProblemOf(Collective::kAllReduce, ElementType::kBf16, 8 << 20, 8);
+  const auto found =
+      FindChoice(problem, "two_shot?blocks=fit&pdl=1&threads=512&transport=lamport&unroll=1", {});
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->blocks, 128);
+}
+
 // The number that a fitted grid has at a size names the same kernel and grid there.
 TEST(ChoiceListTest, AFittedGridIsTheGridOfItsNumber) {
   ForEachProblem([](const Problem& problem) {

@@ -92,7 +92,11 @@ uint64_t BlocksFor(uint64_t packs, int threads, int unroll) {
 
 int FittedStepBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
   const uint64_t blocks = BlocksFor(WorkPacks(problem, shares), threads, unroll);
-  return static_cast<int>(std::clamp<uint64_t>(blocks, 1, kGridBlocksMax));
+  Shape shape{.blocks = static_cast<int>(std::clamp<uint64_t>(blocks, 1, kGridBlocksMax)),
+              .threads = threads,
+              .unroll = unroll};
+  while (shape.blocks > 1 && !StepFits(problem, shares, shape)) --shape.blocks;
+  return shape.blocks;
 }
 
 // Shapes that give every thread 1, 2 or 4 packs at once, from one block up to as many as there is
@@ -111,7 +115,7 @@ std::vector<Shape> StepShapes(const Problem& problem, Shares shares) {
   };
   for (const int threads : {64, 128}) {
     const uint64_t wanted = BlocksFor(packs, threads, 1);
-    if (wanted > 1 && wanted <= kMultiprocessors) add(threads, 1, kGridBlocksMax);
+    if (wanted > 1 && wanted <= kGridBlocksMax) add(threads, 1, kGridBlocksMax);
   }
   // More packs of so many peers do not fit into registers.
   const int unroll_max = problem.world_size <= 4 ? 4 : 2;

@@ -17,9 +17,9 @@ struct Shape {
   int threads = 512;    // of a block
   int unroll = 1;       // packs of a thread at once
   int chunk_bytes = 0;  // of kernels that have chunks: see KernelArguments; else 0
-  // `blocks` covers the whole problem in one step, or is kGridBlocksMax. The name of the choice
-  // has "blocks=fit" instead of a number, so that the winner of one size has enough blocks at
-  // others.
+  // `blocks` covers the whole problem in one step, as far as kGridBlocksMax and scratch allow. The
+  // name of the choice has "blocks=fit" instead of a number, so that the winner of one size has
+  // enough blocks at others.
   bool is_fitted = false;
 
   bool operator==(const Shape&) const = default;
@@ -46,8 +46,9 @@ struct ShapeModel {
   bool (*can_run)(const sdk::Problem& problem, Shares shares, const Shape& shape);
   // A rough price in microseconds: exchanges one after the other, and bytes over the link.
   double (*cost_us)(const sdk::Problem& problem, Shares shares, const Shape& shape);
-  // Blocks of that many threads and packs that cover the problem in one step, at most
-  // kGridBlocksMax. nullptr: the grid of this kernel is not fitted to the problem.
+  // Blocks of that many threads and packs that cover the problem in one step, as far as
+  // kGridBlocksMax and scratch allow. nullptr: the grid of this kernel is not fitted to the
+  // problem.
   int (*fitted_blocks)(const sdk::Problem& problem, Shares shares, int threads,
                        int unroll) = nullptr;
 };

@@ -55,22 +55,34 @@ TEST(FaultsTest, AnAbsentRankIsNamedWhateverTheOthersSend) {
   EXPECT_EQ(kernels, 2);
 }
 
+void ExpectAbortEndsEveryWait(const KernelVariant& v, unsigned int looked_tick) {
+  RanksOnCpu ranks(4);
+  ranks.SetLookedTick(looked_tick);
+  ranks.set_timeout_ns(50'000'000);  // far beyond the abort
+  Call call(v, {.count = CountFor(v), .blocks = 3});
+  ASSERT_TRUE(ranks.Run(
+      [&](int rank) {
+        if (rank != 3) return call.Launch(ranks, rank);
+        RanksOnCpu::Delay(100'000);
+        for (int r = 0; r < 3; ++r) ranks.Abort(r);
+      },
+      6))
+      << NameOf(v);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(v) << " rank " << rank;
+    EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kAborted) << NameOf(v) << " rank " << rank;
+  }
+}
+
 TEST(FaultsTest, AbortEndsEveryWait) {
+  for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) ExpectAbortEndsEveryWait(*v, 0);
+}
+
+// Ticks are the low bits of a clock that runs for years, and the clock of the runner begins at 0.
+TEST(FaultsTest, AbortEndsEveryWaitWheneverTheHostWasLastAsked) {
   for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) {
-    RanksOnCpu ranks(4);
-    ranks.set_timeout_ns(50'000'000);  // far beyond the abort
-    Call call(*v, {.count = CountFor(*v), .blocks = 3});
-    ASSERT_TRUE(ranks.Run(
-        [&](int rank) {
-          if (rank != 3) return call.Launch(ranks, rank);
-          RanksOnCpu::Delay(100'000);
-          for (int r = 0; r < 3; ++r) ranks.Abort(r);
-        },
-        6))
-        << NameOf(*v);
-    for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(*v) << " rank " << rank;
-      EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kAborted) << NameOf(*v) << " rank " << rank;
+    for (const unsigned int looked_tick : {1u << 30, (1u << 31) - 100, (1u << 31) + 100, ~0u}) {
+      ExpectAbortEndsEveryWait(*v, looked_tick);
     }
   }
 }

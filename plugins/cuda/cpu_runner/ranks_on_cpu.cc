@@ -154,6 +154,12 @@ void RanksOnCpu::SetLaunchCounts(unsigned int launches) {
   }
 }
 
+void RanksOnCpu::SetLookedTick(unsigned int tick) {
+  for (const State& state : states_) {
+    reinterpret_cast<ArenaControl*>(state.arena)->looked_tick = tick;
+  }
+}
+
 bool RanksOnCpu::HasFailed(int rank) const {
   auto& is_set = const_cast<unsigned int&>(states_[static_cast<size_t>(rank)].failure.is_set);
   return std::atomic_ref(is_set).load(std::memory_order_acquire) == 1;

@@ -43,6 +43,8 @@ class RanksOnCpu {
   void SetQueueCounts(uint64_t messages);
   // Before any launch: as if the group had made so many.
   void SetLaunchCounts(unsigned int launches);
+  // Before any launch: as if each rank had last read its abort word at this tick.
+  void SetLookedTick(unsigned int tick);
   void Abort(int rank);
   const FailureRecord& failure(int rank) const {
     return states_[static_cast<size_t>(rank)].failure;

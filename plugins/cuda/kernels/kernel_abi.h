@@ -104,8 +104,8 @@ struct alignas(16) ArenaControl {
   unsigned int launches;        // launches that block 0 has counted; the same on all ranks
   unsigned int arrived_blocks;  // of the launch that runs
   unsigned int is_told;         // 1: a thread of this rank tells its host of the failure, or has
-  unsigned int looked_tick;     // time at which this rank last read its AbortWord
-  unsigned int is_aborted;      // 1: it was set then
+  unsigned int looked_tick;     // when this rank last read its AbortWord, see TicksOf
+  unsigned int is_aborted;      // 1: the AbortWord was found set
 };
 
 // A kernel that gives up poisons the group: in the arena of every rank it leaves a word that says

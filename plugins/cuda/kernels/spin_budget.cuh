@@ -80,6 +80,8 @@ __device__ __noinline__ void GiveUp(const KernelArguments& a, FailureKind kind, 
   atomicExch_system(&record->is_set, 1u);
 }
 
+constexpr unsigned int kFreshTicks = 64;
+
 // How long a launch waits, and what ends it before. One a thread. What it does while a thread waits
 // is inlined: a call that comes back would cost every kernel the registers that it must not touch.
 class SpinBudget {
@@ -137,13 +139,15 @@ class SpinBudget {
  private:
   // Returns true if the host has ended every wait. In each tick one of the waiting threads reads
   // the host's word, and leaves the answer in device memory. 65,536 threads that read host memory
-  // take 2.4 ms: the peers wait for this rank meanwhile, their threads read host memory as well,
-  // and every later call is as slow.
+  // take 2.4 ms: the peers wait for this rank meanwhile, so that their threads read host memory as
+  // well, and each call makes the next one late.
   __device__ __forceinline__ bool IsAborted(unsigned int now) {
     ArenaControl* control = ControlOf(arguments_, arguments_.rank);
     const unsigned int looked = LoadWord(&control->looked_tick);
-    if (static_cast<int>(now - looked) > 0 &&
-        atomicCAS_system(&control->looked_tick, looked, now) == looked &&
+    // A look at a tick a little after this thread's was another thread's, a moment ago. All other
+    // ticks are old, and may look like later ones because ticks begin anew after 19 hours.
+    const bool is_fresh = looked - now < kFreshTicks;
+    if (!is_fresh && atomicCAS_system(&control->looked_tick, looked, now) == looked &&
         LoadHostWord(&arguments_.abort->value) != 0) {
       StoreWord(&control->is_aborted, 1u);
     }
