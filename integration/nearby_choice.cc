@@ -1,6 +1,7 @@
 #include "integration/nearby_choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/choice/choice_lists.h"
@@ -115,13 +116,17 @@ std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& prog
     auto nearby = FindNearby(groups, program, problem, measured, id);
     if (nearby) attempts.push_back({*std::move(nearby), Kind::kNextBest});
   }
-  if (IsAboveMeasuredSize(table, problem)) {
-    std::stable_partition(attempts.begin(), attempts.end(), [&winner](const Attempt& each) {
-      return each.nearby.is_listed_here && each.nearby.next_size_bytes == 0 &&
-             HasBackendsOf(winner, each.nearby.choice.id);
-    });
+  if (!IsAboveMeasuredSize(table, problem)) return attempts;
+  std::vector<Attempt> ordered;
+  std::vector<Attempt> others;
+  for (Attempt& each : attempts) {
+    const NearbyChoice& nearby = each.nearby;
+    const bool suits = nearby.is_listed_here && nearby.next_size_bytes == 0 &&
+                       HasBackendsOf(winner, nearby.choice.id);
+    (suits ? ordered : others).push_back(std::move(each));
   }
-  return attempts;
+  std::move(others.begin(), others.end(), std::back_inserter(ordered));
+  return ordered;
 }
 
 bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
