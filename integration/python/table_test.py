@@ -79,7 +79,8 @@ class TableTest(RanksTest):
             self.assertIn("not tuned", text)
             self.assertEqual((explained["source"], explained["bytes"]), ("default", 4096))
             self.assertEqual(seen["cells"][0], (1, 8, "all_reduce sum f32, 1024 bytes"))
-            self.assertEqual([cell for cell, _, _ in seen["cells"]], list(range(1, 9)))
+            # A cell that takes long is named more than once.
+            self.assertEqual(list(dict.fromkeys(cell for cell, _, _ in seen["cells"])), list(range(1, 9)))
             self.assertEqual(
                 seen["report"], TuneReport(measured=8, known=0, skipped=0, is_tuned=True)
             )

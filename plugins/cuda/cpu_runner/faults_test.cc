@@ -81,7 +81,7 @@ TEST(FaultsTest, AbortEndsEveryWait) {
 // Ticks are the low bits of a clock that runs for years, and the clock of the runner begins at 0.
 TEST(FaultsTest, AbortEndsEveryWaitWheneverTheHostWasLastAsked) {
   for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) {
-    for (const unsigned int looked_tick : {1u << 30, (1u << 31) - 100, (1u << 31) + 100, ~0u}) {
+    for (const unsigned int looked_tick : {(1u << 31) - 100, ~0u}) {
       ExpectAbortEndsEveryWait(*v, looked_tick);
     }
   }
