@@ -140,6 +140,15 @@ class DispatcherCaptureTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
+  // The choice that runs an all_reduce of so many elements.
+  std::string Runs(uint64_t count) {
+    backend_.launches.clear();
+    Call call = Sum();
+    call.count = count;
+    EXPECT_EQ(Run(call), "");
+    return backend_.launches.empty() ? "" : backend_.launches.begin()->first;
+  }
+
   // A table whose rows name "eager" for the sum, or no table.
   void Join(bool is_tuned) {
     JobOptions options;
@@ -302,18 +311,11 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToThatOfTheNe
     dispatcher_->SetTable(
         *DispatchTable::Build({DispatchRow::Of(sum, winners, {{32, {}}, {second_bytes, {}}})}));
   };
-  const auto runs = [&](uint64_t count) {
-    backend_.launches.clear();
-    Call call = Sum();
-    call.count = count;
-    EXPECT_EQ(Run(call), "");
-    return backend_.launches.begin()->first;
-  };
   set_table(64);
-  EXPECT_EQ(runs(4), "near");
-  EXPECT_EQ(runs(8), "near");
-  EXPECT_EQ(runs(9), "wide") << "36 bytes are nearer to 32 than to 64";
-  EXPECT_EQ(runs(12), "wide");
+  EXPECT_EQ(Runs(4), "near");
+  EXPECT_EQ(Runs(8), "near");
+  EXPECT_EQ(Runs(9), "wide") << "36 bytes are nearer to 32 than to 64";
+  EXPECT_EQ(Runs(12), "wide");
   Call call = Sum();
   call.count = 9;
   Result<CallExplanation> explanation = dispatcher_->Explain(call);
@@ -330,20 +332,20 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToThatOfTheNe
   EXPECT_EQ(explanation->end_bytes, 46u);
   // The winner of the next size is refused, far above the call, or not needed.
   backend_.refused = "wide";
-  EXPECT_EQ(runs(10), "near");
+  EXPECT_EQ(Runs(10), "near");
   backend_.refused = "";
   set_table(4096);
-  EXPECT_EQ(runs(10), "near");
+  EXPECT_EQ(Runs(10), "near");
   set_table(64);
   backend_.near_count = 11;
-  EXPECT_EQ(runs(11), "near");
+  EXPECT_EQ(Runs(11), "near");
   // Agreed calls run likewise, whatever program they stand in.
   backend_.near_count = 8;
   const auto graph =
       ProgramGraph::Parse("%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n");
   ASSERT_TRUE(dispatcher_->Agree(*graph, std::vector<uint64_t>{7, 9}));
-  EXPECT_EQ(runs(7), "near");
-  EXPECT_EQ(runs(9), "wide");
+  EXPECT_EQ(Runs(7), "near");
+  EXPECT_EQ(Runs(9), "wide");
 }
 
 // Without a next size, a choice that is listed for the larger call goes first.
@@ -353,16 +355,9 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToAListedNext
   Join(false);
   dispatcher_->SetTable(
       *DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"wide", "other"})}));
-  const auto runs = [&](uint64_t count) {
-    backend_.launches.clear();
-    Call call = Sum();
-    call.count = count;
-    EXPECT_EQ(Run(call), "");
-    return backend_.launches.begin()->first;
-  };
-  EXPECT_EQ(runs(8), "near") << "its blocks are enough for a smaller call";
-  EXPECT_EQ(runs(16), "near");
-  EXPECT_EQ(runs(17), "other");
+  EXPECT_EQ(Runs(8), "near") << "its blocks are enough for a smaller call";
+  EXPECT_EQ(Runs(16), "near");
+  EXPECT_EQ(Runs(17), "other");
   Call call = Sum();
   call.count = 17;
   const Result<CallExplanation> explanation = dispatcher_->Explain(call);
@@ -381,20 +376,20 @@ TEST_F(DispatcherCaptureTest, AWinnerThatIsTooSmallForACallGivesWayToAListedNext
         {DispatchRow::Of(sum, winners, {{64, NextBest(std::move(next_best))}, {128, {}}})}));
   };
   set_two_sizes({*ChoiceId::Parse("graphs/other")});
-  EXPECT_EQ(runs(17), "other");
+  EXPECT_EQ(Runs(17), "other");
   set_two_sizes({});
-  EXPECT_EQ(runs(17), "plain");
+  EXPECT_EQ(Runs(17), "plain");
   // If nothing is listed, the winner runs all the same.
   dispatcher_->SetTable(*DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"wide"})}));
-  EXPECT_EQ(runs(17), "near");
+  EXPECT_EQ(Runs(17), "near");
   // Agreed calls run likewise.
   dispatcher_->SetTable(
       *DispatchTable::Build({RowOfSixteen(Reduction::kSum, "near", {"wide", "other"})}));
   const auto graph =
       ProgramGraph::Parse("%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n");
   ASSERT_TRUE(dispatcher_->Agree(*graph, std::vector<uint64_t>{8, 17}));
-  EXPECT_EQ(runs(8), "near");
-  EXPECT_EQ(runs(17), "other");
+  EXPECT_EQ(Runs(8), "near");
+  EXPECT_EQ(Runs(17), "other");
 }
 
 // A backend that does not know the name of a choice at this size calls it an invalid argument.
