@@ -18,9 +18,9 @@
  * graph.
  *
  * In a process whose ranks may compile other graphs than each other (cotune_torch_set_meets), a
- * program is given to the operator cotune::program_undecided, which Python defines, until it is
- * settled for the size of the call (cotune_torch_group_settle): there the ranks meet, and Python
- * runs the program by agreed collectives (cotune_program_agree) with the manifest "agreed".
+ * program is given to the operator cotune::program_undecided, which Python defines, until calls of
+ * its size are admitted (cotune_torch_group_admit): there the ranks meet, and Python runs the
+ * program by agreed collectives (cotune_program_agree) with the manifest "agreed".
  * Otherwise the manifest is tuned before the operator runs for the first time with it on that
  * group, on all ranks together, and a group whose ranks find out in a tune that they differ in what
  * they compiled becomes plain on all of them. The programs of a plain group run step by step by
@@ -77,11 +77,21 @@ COTUNE_API cotune_result cotune_torch_group_decide(const char* name, int32_t dev
 COTUNE_API int32_t cotune_torch_group_is_agreed(const char* name, int32_t device,
                                                 const char* program, uint64_t rows);
 
-/* From now on the program runs by its agreed collectives without cotune::program_undecided, if its
- * inputs together have so many elements. A name that stands for no group there is no error. Any
- * rank by itself; the group may forget it. */
-COTUNE_API void cotune_torch_group_settle(const char* name, int32_t device, const char* program,
-                                          uint64_t elements);
+/* From now on calls of the program run by its agreed collectives without
+ * cotune::program_undecided if their inputs together have first_elements to last_elements elements.
+ * Each such call adds one to each of `counters`, of which one may occur several times; a call that
+ * would find one of them at `limit` adds nothing and is given to cotune::program_undecided.
+ * cotune_torch_group_decide ends this for calls with counters. A name that stands for no group
+ * there is no error. Any rank by itself; the group may forget it. */
+COTUNE_API void cotune_torch_group_admit(const char* name, int32_t device, const char* program,
+                                         uint64_t first_elements, uint64_t last_elements,
+                                         const uint32_t* counters, size_t counter_count,
+                                         uint64_t limit);
+
+/* Adds `calls` to a counter of the group, which begins with 0. Returns the sum; 0 if the name
+ * stands for no group there. */
+COTUNE_API uint64_t cotune_torch_group_count(const char* name, int32_t device, uint32_t counter,
+                                             uint64_t calls);
 
 /* Called when an operator runs for a name that stands for nothing on its device, on the operator's
  * thread, one call at a time for a name and device: it registers the name and gives COTUNE_SUCCESS,

@@ -193,15 +193,24 @@ int32_t cotune_torch_group_is_agreed(const char* name, int32_t device, const cha
   }
 }
 
-void cotune_torch_group_settle(const char* name, int32_t device, const char* program,
-                               uint64_t elements) {
-  if (name == nullptr || program == nullptr) return;
+void cotune_torch_group_admit(const char* name, int32_t device, const char* program,
+                              uint64_t first_elements, uint64_t last_elements,
+                              const uint32_t* counters, size_t counter_count, uint64_t limit) {
+  if (name == nullptr || program == nullptr || (counters == nullptr && counter_count > 0)) return;
   const auto found = TheRegistry().Find(name, device);
   try {
-    if (found != nullptr) found->Settle(program, elements);
+    if (found == nullptr) return;
+    found->Admit(program,
+                 {first_elements, last_elements, {counters, counters + counter_count}, limit});
   } catch (const std::exception&) {
     return;  // The program cannot be read, and its next call raises why.
   }
+}
+
+uint64_t cotune_torch_group_count(const char* name, int32_t device, uint32_t counter,
+                                  uint64_t calls) {
+  const auto found = name == nullptr ? nullptr : TheRegistry().Find(name, device);
+  return found == nullptr ? 0 : found->Count(counter, calls);
 }
 
 void cotune_torch_set_resolver(cotune_torch_resolver resolve, void* context) {

@@ -14,7 +14,7 @@ namespace {
 
 // Programs and manifests that are kept; a process that compiles more of them parses some again.
 constexpr size_t kKeptMax = 4096;
-// The manifest of a call that Python makes for a program that is not settled.
+// The manifest of a call that Python makes for a program whose call is not admitted.
 constexpr std::string_view kAgreedWord = "agreed";
 // A tune that missed the window of its pre-sync is repeated: all ranks know of the miss.
 constexpr int kTuneTries = 3;
@@ -99,21 +99,26 @@ NamedGroup::KnownProgram& NamedGroup::Known(std::string_view text) {
   return programs_.emplace(text, KnownProgram{std::move(program), {}}).first->second;
 }
 
-bool NamedGroup::IsSettled(const ProgramRun& run) {
+const AdmittedCalls* NamedGroup::Admitted(const ProgramRun& run) {
   const KnownProgram& known = Known(run.program);
   uint64_t elements = 0;
   for (const cotune_tensor& each : run.inputs.first(InputsOf(run, known.program.get()))) {
     elements += ElementsOf(each);
   }
-  return known.settled.contains(elements);
+  const AdmittedCalls* calls = known.admitted.Find(elements);
+  if (calls == nullptr || !counters_.HasRoom(calls->counters, calls->limit)) return nullptr;
+  return calls;
 }
 
-void NamedGroup::Settle(std::string_view program, uint64_t elements) {
+void NamedGroup::Admit(std::string_view program, AdmittedCalls calls) {
   const std::lock_guard lock(mutex_);
   if (is_closed_ || is_plain_) return;
-  KnownProgram& known = Known(program);
-  if (known.settled.size() >= kKeptMax) known.settled.clear();
-  known.settled.insert(elements);
+  Known(program).admitted.Admit(std::move(calls));
+}
+
+uint64_t NamedGroup::Count(uint32_t counter, uint64_t calls) {
+  const std::lock_guard lock(mutex_);
+  return counters_.Add(counter, calls);
 }
 
 void NamedGroup::Raise(std::string_view what) {
@@ -212,9 +217,11 @@ RunOutcome NamedGroup::RunAgreed(const ProgramRun& run) {
   const std::lock_guard lock(mutex_);
   CheckOpen();
   FollowStream();
+  const AdmittedCalls* calls = nullptr;
   if (run.manifest != kAgreedWord) {
     if (!run.manifest.empty() && run.manifest != latest_manifest_) latest_manifest_ = run.manifest;
-    if (!IsSettled(run)) return RunOutcome::kUndecided;
+    calls = Admitted(run);
+    if (calls == nullptr) return RunOutcome::kUndecided;
   }
   const cotune_program* program = Parsed(run.program);
   int32_t has_run = 0;
@@ -222,7 +229,11 @@ RunOutcome NamedGroup::RunAgreed(const ProgramRun& run) {
       cotune_program_run_agreed(group_, program, run.inputs.data(), InputsOf(run, program),
                                 run.outputs.data(), run.outputs.size(), &has_run);
   if (result != COTUNE_SUCCESS) Raise("a program");
-  return has_run != 0 ? RunOutcome::kDone : RunOutcome::kUndecided;
+  if (has_run == 0) return RunOutcome::kUndecided;
+  if (calls != nullptr) {
+    for (const uint32_t counter : calls->counters) counters_.Add(counter, 1);
+  }
+  return RunOutcome::kDone;
 }
 
 std::string NamedGroup::latest_manifest() {
@@ -242,6 +253,7 @@ void NamedGroup::Decide(std::string_view manifest, std::string_view program, uin
   CheckOpen();
   if (is_plain_) throw OperatorError(fmt::format("cotune: group \"{}\" is plain", name_));
   FollowStream();
+  for (auto& [text, known] : programs_) known.admitted.DropCounted();
   if (!manifest.empty()) {
     if (!wishes_.is_untuned) Tune(manifest, listen);
     if (is_plain_) return;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "integration/capi/cotune.h"
+#include "integration/torch/admitted_calls.h"
 #include "integration/torch/cotune_torch.h"
 #include "integration/torch/manifest.h"
 
@@ -44,7 +45,7 @@ struct ProgramRun {
 enum class RunOutcome {
   kDone,
   kPlain,      // the group is plain, and nothing has run
-  kUndecided,  // the program is not settled at this size, and nothing has run
+  kUndecided,  // the call is not admitted, and nothing has run
 };
 
 // Any thread: calls of one group run one after the other. All functions but is_plain throw
@@ -61,11 +62,12 @@ class NamedGroup {
   // Tunes the manifest if that has not been done, and runs the program.
   RunOutcome Run(const ProgramRun& run, const Listen& listen);
 
-  // Runs the program if it is settled at this size, and remembers its manifest. With the manifest
-  // "agreed" it runs the program if its collectives are agreed, settled or not.
+  // Runs the program and counts the call if it is admitted, and remembers its manifest. With the
+  // manifest "agreed" it runs the program if its collectives are agreed, and counts nothing.
   RunOutcome RunAgreed(const ProgramRun& run);
-  // See cotune_torch_group_settle.
-  void Settle(std::string_view program, uint64_t elements);
+  // See cotune_torch_group_admit and cotune_torch_group_count.
+  void Admit(std::string_view program, AdmittedCalls calls);
+  uint64_t Count(uint32_t counter, uint64_t calls);
   // The last manifest, of any program.
   std::string latest_manifest();
 
@@ -92,14 +94,14 @@ class NamedGroup {
 
   struct KnownProgram {
     Program program;
-    // The numbers of elements of all inputs together at which calls are settled.
-    std::unordered_set<uint64_t> settled;
+    AdmittedRanges admitted;
   };
 
   static Program Parse(std::string_view text);
   KnownProgram& Known(std::string_view text);
   const cotune_program* Parsed(std::string_view text) { return Known(text).program.get(); }
-  bool IsSettled(const ProgramRun& run);
+  // The admitted calls that this one belongs to, if it can be counted; nullptr otherwise.
+  const AdmittedCalls* Admitted(const ProgramRun& run);
   void CheckOpen() const;
   void FollowStream();
   void Tune(std::string_view manifest, const Listen& listen);
@@ -117,6 +119,7 @@ class NamedGroup {
   std::atomic<bool> is_plain_;
   void* stream_ = nullptr;
   std::unordered_map<std::string, KnownProgram, TextHash, std::equal_to<>> programs_;
+  CallCounters counters_;
   bool has_tuned_ = false;
   std::unordered_set<std::string, TextHash, std::equal_to<>> tuned_manifests_;
   std::string latest_manifest_;

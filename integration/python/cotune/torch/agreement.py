@@ -7,8 +7,8 @@ them there as well: there they meet, once for each key. They exchange the progra
 of them have, and agree on the collectives of these and on the key. A call whose key is decided waits for nobody.
 
 A program with dynamic rows decides all numbers of elements of its collectives at its first meeting, where it is tuned at
-a few sizes. The ranks meet again when another size has been called a few times (owners.py). A program whose keys are all
-settled at some size, so that no later meeting changes how they run, does not come here any more.
+a few sizes. The ranks meet again when another size has been called a few times (owners.py). The first call of a program
+at each size of its grid comes here, and the one that is a meeting; the others run and are counted in the operator library.
 
 A key is "fixed" if a capture of some rank has recorded PyTorch's collective for it before it was decided: such a
 collective runs by PyTorch on all ranks, as long as the process group lives.
@@ -34,7 +34,7 @@ from cotune.torch import compat, groups, library, plain
 from cotune.torch.collective_key import Key
 from cotune.torch.manifest import Entry, by_size, manifest_text, parse_manifest
 from cotune.torch.meeting import Place
-from cotune.torch.owners import Owner, Owners, keys_at
+from cotune.torch.owners import CALLS, Owner, Owners, keys_at
 from cotune.torch.program_text import Node
 
 # The manifest of a call whose collectives are agreed (integration/torch/cotune_torch.h).
@@ -63,7 +63,7 @@ class Agreement:
         self._latest: list[Entry] = []  # the programs of the graph that ran last, by size
         self._tuned: set[str] = set()  # digests of entries
         self._fixed: set[Key] = set()  # see the head of this file
-        self._owners = Owners(self._size)
+        self._owners = Owners(self._size, self._add_calls)
 
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
@@ -81,18 +81,26 @@ class Agreement:
             self._decide(keys[0])
             is_agreed = not self._is_plain() and all(self._is_agreed(key) for key in keys)
             if is_agreed and not self._owners.is_due_within(keys):
-                self._run_agreed(inputs, outputs, program, keys, run.elements())
+                self._run_agreed(inputs, outputs, program, keys, run.rows())
                 return
             run.write(outputs)
 
     def _run_agreed(
-        self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, keys: list[Key], elements: int
+        self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, keys: list[Key], rows: int
     ) -> None:
-        """Runs a program whose keys are agreed, at once in later calls if these are all settled."""
+        """Runs a program whose keys are agreed. Later calls that are counted alike run without Python."""
         torch.ops.cotune.program.default(inputs, outputs, program, self._name, _AGREED)
         self._owners.count(keys)
-        if self._owners.are_settled(keys):
-            library.load().cotune_torch_group_settle(self._name.encode(), self._device, program.encode(), elements)
+        calls = self._owners.calls_like(program, rows)
+        counters = (ctypes.c_uint32 * len(calls.counters))(*calls.counters)
+        library.load().cotune_torch_group_admit(
+            self._name.encode(), self._device, program.encode(), calls.first_elements, calls.last_elements,
+            counters, len(counters), CALLS,
+        )  # fmt: skip
+
+    def _add_calls(self, counter: int, calls: int) -> int:
+        """Adds calls to a counter of the group, and returns the sum."""
+        return library.load().cotune_torch_group_count(self._name.encode(), self._device, counter, calls)
 
     def _run_collective(self, node: Node, x: torch.Tensor, key: Key) -> torch.Tensor | None:
         """The result of one collective by itself; None if PyTorch runs it."""
@@ -105,7 +113,7 @@ class Agreement:
         elif node.op == "reduce_scatter":
             rows[0] //= self._size
         result = x.new_empty(rows)
-        self._run_agreed([x], [result], key.text, [key], x.numel())
+        self._run_agreed([x], [result], key.text, [key], key.rows)
         return result
 
     def _is_capturing(self) -> bool:

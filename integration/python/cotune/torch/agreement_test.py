@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import gc
 import os
@@ -123,6 +124,17 @@ class ProgramsTest(unittest.TestCase):
         self.assertEqual(by_size(entries), [Entry("a", (8,)), Entry("a", (32,)), entries[2]])
 
 
+class Counters:
+    """The counters of a rank's group."""
+
+    def __init__(self) -> None:
+        self.calls: collections.Counter[int] = collections.Counter()
+
+    def add(self, counter: int, calls: int) -> int:
+        self.calls[counter] += calls
+        return self.calls[counter]
+
+
 class FakePlace:
     """A place at which the other rank has given the words that a test puts there."""
 
@@ -163,6 +175,7 @@ class SizesTest(unittest.TestCase):
         """A rank after its first meeting."""
         made, place = agreement.Agreement("g", Ranks(), device), FakePlace()
         made._made_place = place
+        made._owners = owners.Owners(made._size, Counters().add)
         self.functions.cotune_torch_group_is_agreed.return_value = 0
         made._latest = by_size(parse_manifest(f"any rows 1,4,16,64,256,1024: {RELU}"))
         made._decide(CALL)
@@ -174,27 +187,30 @@ class SizesTest(unittest.TestCase):
     def _call(self, rows: int, rank: agreement.Agreement | None = None, program: str = RELU) -> None:
         rank = rank or self.agreement
         rank._decide(call_of(program, rows))
-        rank._run_agreed([], [], program, list(keys(program, rows)), 8 * rows)
+        rank._run_agreed([], [], program, list(keys(program, rows)), rows)
 
     def _tuned(self) -> list[str]:
         return [call.args[2].decode() for call in self.functions.cotune_torch_group_decide.call_args_list]
 
-    def _settled(self) -> list[int]:
-        """The elements of the calls that were settled."""
-        return [call.args[3] for call in self.functions.cotune_torch_group_settle.call_args_list]
+    def _admitted(self) -> list[tuple[int, int, list[int]]]:
+        """The first and last rows, and the counters, of the calls that were admitted."""
+        calls = [call.args for call in self.functions.cotune_torch_group_admit.call_args_list]
+        return [(first // 8, last // 8, list(counters)) for _, _, _, first, last, counters, _, _ in calls]
 
     def test_a_size_is_tuned_when_it_has_been_called(self) -> None:
         for _ in range(owners.CALLS):
             self._call(100)
         self._call(1000)
-        self.assertEqual((self.place.met, self._settled()), ([], []))
+        self.assertEqual(self.place.met, [])
+        self.assertEqual(self._admitted()[:4], [(64, 255, [0])] * 4)
+        self.assertEqual([each[2] for each in self._admitted()[4:]], [[1]])
         self.assertEqual(self._tuned(), [f"any rows 1,4,16: {RELU}"])
         for _ in range(3):
             self._call(70)
         (met,) = self.place.met
         self.assertRegex(met, "^sizes/[0-9a-f]+/0$")
         self.assertEqual(self._tuned()[1:], [f"any rows 64,256: {RELU}"])
-        self.assertEqual(self._settled(), [560] * 3)
+        self.assertEqual(self._admitted()[5:], [(64, 255, [])] * 3)
 
     def test_ranks_with_other_programs_meet_at_the_same_call(self) -> None:
         other, place = self._made()
@@ -219,7 +235,7 @@ class SizesTest(unittest.TestCase):
             for _ in range(2 * owners.CALLS):
                 self._call(1000, rank=made)
         self.assertEqual(place.met, [])
-        self.assertEqual(set(self._settled()), {8000})
+        self.assertEqual({(first, len(counters)) for first, _, counters in self._admitted()}, {(1, 0)})
 
     def test_a_broadcast_that_a_capture_has_recorded_stays_with_pytorch(self) -> None:
         groups._entries["g", 0] = groups.GroupEntry("g", "cuda", mock.Mock(), "")
@@ -240,7 +256,7 @@ class SizesTest(unittest.TestCase):
         for _ in range(2 * owners.CALLS):
             self._call(1000)
         self.assertEqual(self.place.met, [])
-        self.assertEqual(set(self._settled()), {8000})
+        self.assertEqual({(first, len(counters)) for first, _, counters in self._admitted()}, {(1, 0)})
 
 
 class LifeTest(unittest.TestCase):

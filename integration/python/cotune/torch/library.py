@@ -68,7 +68,14 @@ PROTOTYPES = {
         [_TEXT, _INT32, _TEXT, _TEXT, ctypes.c_uint64, ctypes.POINTER(_structs.Error)],
     ),
     "cotune_torch_group_is_agreed": (_INT32, [_TEXT, _INT32, _TEXT, ctypes.c_uint64]),
-    "cotune_torch_group_settle": (None, [_TEXT, _INT32, _TEXT, ctypes.c_uint64]),
+    "cotune_torch_group_admit": (
+        None,
+        [
+            _TEXT, _INT32, _TEXT, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t,
+            ctypes.c_uint64,
+        ],
+    ),
+    "cotune_torch_group_count": (ctypes.c_uint64, [_TEXT, _INT32, ctypes.c_uint32, ctypes.c_uint64]),
     "cotune_torch_set_meets": (None, [_INT32]),
     "cotune_torch_set_resolver": (None, [RESOLVER, _POINTER]),
     "cotune_torch_set_listener": (None, [LISTENER, _POINTER]),

@@ -5,15 +5,18 @@ what was measured at some sizes of its grid. These sizes are settled. Calls at o
 by collective and not by graph, so that all ranks have the same counts at calls that match. A size that has been called
 CALLS times is due: its next call is where the ranks meet and tune it (docs/decisions/0030-sizes-as-they-come.md).
 
-Nothing here communicates. All ranks do the same in the same order.
+The numbers of calls lie in the operator library, which counts most calls without Python. Nothing here communicates. All
+ranks do the same in the same order.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
 
 from cotune.torch.collective_key import Key, key_of
 from cotune.torch.manifest import Entry, bytes_of
@@ -23,6 +26,21 @@ from cotune.torch.program_text import ALL, ONE, SHARE, Program, parse
 CALLS = 4
 # The sizes of one tune.
 SIZES_MAX = 3
+# More elements than any call has.
+_ELEMENTS_MAX = 2**62
+
+# Adds calls to the counter of a number, which begins with 0, and returns the sum.
+AddCalls = Callable[[int, int], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class AdmittedCalls:
+    """Calls of one program that are counted alike, by the elements of all inputs together: from `first_elements` to
+    `last_elements`. Each adds one to each of `counters`."""
+
+    first_elements: int
+    last_elements: int
+    counters: tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -41,6 +59,16 @@ def keys_at(text: str, rows: int, ranks: int) -> list[tuple[Key, bool]]:
             key = key_of(node, type_.dtype, counts[type_.rows] * type_.columns, ranks)
             found.append((key, type_.rows == ONE))
     return found
+
+
+def _elements_at(text: str, rows: int, ranks: int) -> tuple[int, int]:
+    """The elements of the inputs of a program that have one row, and of its others with so many rows."""
+    counts = {ALL: rows, SHARE: rows // ranks}
+    inputs = _parsed(text).inputs
+    return (
+        sum(each.columns for each in inputs if each.rows == ONE),
+        sum(counts[each.rows] * each.columns for each in inputs if each.rows != ONE),
+    )
 
 
 class Sizes:
@@ -67,6 +95,19 @@ class Sizes:
             have, unit = key.rows * bytes_of(_parsed(key.text).inputs[0].dtype), self._row_bytes
         return sum(rows * unit <= have for rows in self.grid) - 1
 
+    def bounds(self, key: Key) -> tuple[int, int]:
+        """The fewest and the most elements of this collective that have the same place in the grid as a call."""
+        if key.text in self._elements:
+            have, unit = self.grid[0], self._elements[key.text]
+        else:
+            have, unit = bytes_of(_parsed(key.text).inputs[0].dtype), self._row_bytes
+        number = self.number_of(key)
+        first = -(-self.grid[number] * unit // have) if number > 0 else 1
+        next_number = max(0, number) + 1
+        if next_number == len(self.grid):
+            return first, _ELEMENTS_MAX
+        return first, -(-self.grid[next_number] * unit // have) - 1
+
     def near(self, key: Key) -> list[int]:
         """The places in the grid around a call; none has more than four times its rows, except the first of the grid."""
         number = self.number_of(key)
@@ -83,14 +124,17 @@ class Owner:
       is_closed: no size is tuned any more: on CUDA after the first tune, and in a group that does not tune.
     """
 
-    def __init__(self, entry: Entry, ranks: int):
+    def __init__(self, entry: Entry, ranks: int, add_calls: AddCalls, new_counters: Iterable[int]):
         self.text = entry.text
         self.name = hashlib.sha256(entry.text.encode()).hexdigest()[:16]
         self.meetings = 0
         self.is_closed = False
         self._sizes = Sizes(entry, ranks)
         self._settled: set[int] = set()  # places in the grid, as all numbers here
-        self._calls: collections.Counter[int] = collections.Counter()
+        # The counters of sizes that were called and are not settled, in the order of their first calls.
+        self._counters: dict[int, int] = {}
+        self._add_calls = add_calls
+        self._new_counters = iter(new_counters)
 
     def number_of(self, key: Key) -> int:
         """The place in the grid at which calls like this one are tuned."""
@@ -99,12 +143,25 @@ class Owner:
     def is_settled(self, number: int) -> bool:
         return self.is_closed or number in self._settled
 
+    def bounds(self, key: Key) -> tuple[int, int]:
+        """The fewest and the most elements of calls of this collective that are counted like this one."""
+        return (1, _ELEMENTS_MAX) if self.is_closed or not key.waits_for_all else self._sizes.bounds(key)
+
+    def counter_of(self, number: int) -> int:
+        """The counter of the calls of a size."""
+        if number not in self._counters:
+            self._counters[number] = next(self._new_counters)
+        return self._counters[number]
+
     def count(self, number: int) -> None:
-        self._calls[number] += 1
+        self._add_calls(self.counter_of(number), 1)
 
     def is_due(self, number: int, more_calls: int = 0) -> bool:
         """Returns true if the next call of this size is a meeting; `more_calls` come before it."""
-        return not self.is_settled(number) and self._calls[number] + more_calls >= CALLS
+        return not self.is_settled(number) and self._calls(number) + more_calls >= CALLS
+
+    def _calls(self, number: int) -> int:
+        return self._add_calls(self._counters[number], 0) if number in self._counters else 0
 
     def settle_near(self, key: Key) -> Entry:
         """Settles the sizes around a call. Returns what is tuned."""
@@ -117,14 +174,15 @@ class Owner:
     def settle_called(self, key: Key) -> Entry:
         """Settles the size of a call, and others that were called, most often first. Returns what is tuned."""
         due = self.number_of(key)
-        called = [number for number, _ in self._calls.most_common() if number not in self._settled | {due}]
-        # Sizes with the same count are in the order of their first calls, which is that of all ranks.
+        # Sizes with the same count stay in the order of their first calls, which is that of all ranks.
+        by_calls = sorted(self._counters, key=self._calls, reverse=True)
+        called = [number for number in by_calls if number not in self._settled | {due}]
         return self._settle([due, *called[: SIZES_MAX - 1]])
 
     def _settle(self, numbers: list[int]) -> Entry:
         self._settled.update(numbers)
         for number in numbers:
-            self._calls.pop(number, None)
+            self._counters.pop(number, None)
         rows = tuple(self._sizes.grid[number] for number in sorted(numbers))
         return Entry(self.text, rows, has_any_rows=True)
 
@@ -132,8 +190,10 @@ class Owner:
 class Owners:
     """The owners of one process group on one device, and the keys that were decided by themselves."""
 
-    def __init__(self, ranks: int):
+    def __init__(self, ranks: int, add_calls: AddCalls):
         self._ranks = ranks
+        self._add_calls = add_calls
+        self._new_counters = itertools.count()
         self._by_text: dict[str, Owner] = {}  # by the text of the collective's key
         self._exact: set[Key] = set()
 
@@ -144,7 +204,7 @@ class Owners:
 
     def claim(self, entry: Entry) -> Owner | None:
         """Makes a program the owner of its collectives that have none. Returns None if all of them have one."""
-        made = Owner(entry, self._ranks)
+        made = Owner(entry, self._ranks, self._add_calls, self._new_counters)
         for key, has_one_row in keys_at(entry.text, entry.rows[0], self._ranks):
             if has_one_row:
                 self.decide(key)
@@ -180,9 +240,36 @@ class Owners:
         for owner, number in filter(None, map(self._counted, keys)):
             owner.count(number)
 
-    def are_settled(self, keys: Iterable[Key]) -> bool:
-        """Returns true if none of these calls is counted, now and later."""
-        return not any(map(self._counted, keys))
+    def calls_like(self, text: str, rows: int) -> AdmittedCalls:
+        """The calls of a program that are counted like one with so many rows, all of whose keys are agreed.
+
+        This changes only at a meeting, and never for calls without counters.
+        """
+        keys = [key for key, has_one_row in keys_at(text, rows, self._ranks) if not has_one_row]
+        counters = tuple(owner.counter_of(number) for owner, number in filter(None, map(self._counted, keys)))
+        first_rows, last_rows = 1, _ELEMENTS_MAX
+        for key in keys:
+            first, last = self._bounds(key)
+            first_rows = max(first_rows, -(-first * rows // key.rows))
+            last_rows = min(last_rows, last * rows // key.rows)
+        of_one_row, of_all = _elements_at(text, rows, self._ranks)
+        if not keys or of_all == 0:
+            return AdmittedCalls(of_one_row + of_all, of_one_row + of_all, counters)
+        return AdmittedCalls(
+            of_one_row + -(-of_all * first_rows // rows), of_one_row + of_all * last_rows // rows, counters
+        )
+
+    def _bounds(self, key: Key) -> tuple[int, int]:
+        """The fewest and the most elements of calls of a collective that are counted like this one."""
+        owner = self.owner_of(key)
+        if owner is None or key.rows == 0:
+            return key.rows, key.rows
+        first, last = owner.bounds(key)
+        alone = [each.rows for each in self._exact if each.text == key.text]
+        return (
+            max([first, *(rows + 1 for rows in alone if rows < key.rows)]),
+            min([last, *(rows - 1 for rows in alone if rows > key.rows)]),
+        )
 
     def _counted(self, key: Key) -> tuple[Owner, int] | None:
         """The owner and the size for which a call is counted; None if it is not."""

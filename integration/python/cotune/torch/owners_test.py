@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import unittest
 
 from cotune.torch.collective_key import Key
 from cotune.torch.manifest import Entry
-from cotune.torch.owners import CALLS, Owners, Sizes, keys_at
+from cotune.torch.owners import CALLS, AdmittedCalls, Owners, Sizes, keys_at
 
 SUM = "program a; %x = input f32 [R, 64]; %y = all_reduce sum %x; return %y"
 WIDE_SUM = "program b; %x = input f32 [R, 256]; %y = all_reduce sum %x; %z = relu %y; return %z"
@@ -30,6 +31,17 @@ def keys(text: str, rows: int) -> list[Key]:
 
 def key(text: str, rows: int) -> Key:
     return keys(text, rows)[0]
+
+
+class Counters:
+    """The counters of a group."""
+
+    def __init__(self) -> None:
+        self.calls: collections.Counter[int] = collections.Counter()
+
+    def add(self, counter: int, calls: int) -> int:
+        self.calls[counter] += calls
+        return self.calls[counter]
 
 
 class SizesTest(unittest.TestCase):
@@ -64,12 +76,36 @@ class SizesTest(unittest.TestCase):
 
 class OwnersTest(unittest.TestCase):
     def setUp(self) -> None:
-        self.owners = Owners(2)
+        self.counters = Counters()
+        self.owners = Owners(2, self.counters.add)
 
     def _claim(self, text: str, call: Key) -> None:
         self.owner = self.owners.claim(entry(text))
         self.assertIsNotNone(self.owner)
         self.owner.settle_near(call)
+
+    def _are_settled(self, calls: list[Key]) -> bool:
+        """Returns true if counting these calls changes no counter."""
+        return not any(map(self.owners._counted, calls))
+
+    def _alike(self, text: str, rows: int) -> tuple[int, int, int]:
+        """The first and last even row counts of calls that are counted like one, and the number of their counters.
+
+        Each row count by itself has to give the same calls.
+        """
+        found = self.owners.calls_like(text, rows)
+        row, one_row = {SUM: (64, 0), WIDE_SUM: (256, 0), GATHER: (32, 0), TWO_SUMS: (192, 0), ONE_ROW: (64, 8), SPREAD: (64, 0)}[text]
+        alike = []
+        for other in range(2, 1200, 2):
+            alone = self.owners.calls_like(text, other)
+            self.assertTrue(alone.first_elements <= one_row + other * row <= alone.last_elements, other)
+            if found.first_elements <= one_row + other * row <= found.last_elements:
+                self.assertEqual(alone, found, other)
+                alike.append(other)
+            else:
+                self.assertNotEqual(alone, found, other)
+        self.assertEqual(alike, list(range(alike[0], alike[-1] + 1, 2)))
+        return alike[0], alike[-1], len(found.counters)
 
     def _count(self, text: str, rows: int, calls: int) -> None:
         for _ in range(calls):
@@ -93,12 +129,12 @@ class OwnersTest(unittest.TestCase):
         self.assertIsNone(self.owners.due_owner(key(SUM, 1024)))
         self.assertEqual(self.owner.settle_called(key(SUM, 300)).rows, (256,))
         self.assertIsNone(self.owners.due_owner(key(SUM, 256)))
-        self.assertTrue(self.owners.are_settled(keys(SUM, 256)))
+        self.assertTrue(self._are_settled(keys(SUM, 256)))
 
     def test_settled_sizes_are_never_due(self) -> None:
         self._claim(SUM, key(SUM, 16))
         for rows in (1, 4, 16, 255):
-            self.assertTrue(self.owners.are_settled(keys(SUM, rows)))
+            self.assertTrue(self._are_settled(keys(SUM, rows)))
             self._count(SUM, rows, 2 * CALLS)
 
     def test_a_later_tune_has_at_most_three_sizes(self) -> None:
@@ -106,7 +142,7 @@ class OwnersTest(unittest.TestCase):
         for rows, calls in ((16, 1), (64, 2), (1024, 2), (256, CALLS)):
             self._count(SUM, rows, calls)
         self.assertEqual(self.owner.settle_called(key(SUM, 256)).rows, (64, 256, 1024))
-        self.assertFalse(self.owners.are_settled(keys(SUM, 16)))
+        self.assertFalse(self._are_settled(keys(SUM, 16)))
         self._count(SUM, 16, CALLS - 1)
         self.assertEqual(self.owner.settle_called(key(SUM, 16)).rows, (16,))
 
@@ -122,25 +158,71 @@ class OwnersTest(unittest.TestCase):
     def test_keys_that_are_decided_by_themselves_are_not_counted(self) -> None:
         self.owners.decide(key(SUM, 256))
         self._claim(SUM, key(SUM, 4))
-        self.assertTrue(self.owners.are_settled(keys(SUM, 256)))
+        self.assertTrue(self._are_settled(keys(SUM, 256)))
         self._count(SUM, 256, 2 * CALLS)
-        self.assertFalse(self.owners.are_settled(keys(SUM, 257)))
+        self.assertFalse(self._are_settled(keys(SUM, 257)))
         # After there is an owner no key is decided by itself.
         self.owners.decide(key(SUM, 257))
-        self.assertFalse(self.owners.are_settled(keys(SUM, 257)))
+        self.assertFalse(self._are_settled(keys(SUM, 257)))
 
     def test_a_collective_of_one_row_is_decided_by_itself(self) -> None:
         self._claim(ONE_ROW, key(ONE_ROW, 4))
         of_rows, of_one = keys(ONE_ROW, 256)
-        self.assertFalse(self.owners.are_settled([of_rows]))
-        self.assertTrue(self.owners.are_settled([of_one]))
+        self.assertFalse(self._are_settled([of_rows]))
+        self.assertTrue(self._are_settled([of_one]))
         self.assertIsNone(self.owners.owner_of(of_one))
 
     def test_broadcasts_are_not_counted(self) -> None:
         self._claim(SPREAD, key(SPREAD, 4))
         spread, summed = keys(SPREAD, 256)
-        self.assertTrue(self.owners.are_settled([spread]))
-        self.assertFalse(self.owners.are_settled([summed]))
+        self.assertTrue(self._are_settled([spread]))
+        self.assertFalse(self._are_settled([summed]))
+
+    def test_sizes_of_one_place_in_the_grid_are_counted_alike(self) -> None:
+        self._claim(SUM, key(SUM, 16))
+        self.assertEqual(self._alike(SUM, 300), (256, 1022, 1))
+        self.assertEqual(self._alike(SUM, 20), (16, 62, 0))
+        self.assertEqual(self._alike(SUM, 2), (2, 14, 0))
+        self.assertEqual(self._alike(SUM, 1024), (1024, 1198, 1))
+        self.assertGreater(self.owners.calls_like(SUM, 1024).last_elements, 2**40)
+        counters = {self.owners.calls_like(SUM, rows).counters for rows in (256, 300, 1024)}
+        self.assertEqual(len(counters), 2)
+
+    def test_calls_of_other_programs_are_counted_together(self) -> None:
+        self._claim(SUM, key(SUM, 16))
+        # 256 rows of 64 columns are 64 of 256.
+        self.assertEqual(self._alike(WIDE_SUM, 64), (64, 254, 1))
+        self.assertEqual(self.owners.calls_like(WIDE_SUM, 64).counters, self.owners.calls_like(SUM, 256).counters)
+        self._claim(GATHER, key(GATHER, 16))
+        self.assertEqual(self._alike(GATHER, 300), (256, 1022, 1))
+        self.assertNotEqual(self.owners.calls_like(GATHER, 300).counters, self.owners.calls_like(SUM, 300).counters)
+
+    def test_each_collective_of_a_program_limits_what_is_counted_alike(self) -> None:
+        self._claim(TWO_SUMS, key(TWO_SUMS, 4))
+        # The second collective has as many elements as the first has with twice the rows.
+        self.assertEqual(self._alike(TWO_SUMS, 100), (64, 126, 2))
+        self.assertEqual(self._alike(TWO_SUMS, 200), (128, 254, 2))
+        self.assertEqual(len(set(self.owners.calls_like(TWO_SUMS, 100).counters)), 1)
+        self.assertEqual(len(set(self.owners.calls_like(TWO_SUMS, 200).counters)), 2)
+
+    def test_operands_of_one_row_and_broadcasts_do_not_limit_what_is_counted_alike(self) -> None:
+        self._claim(ONE_ROW, key(ONE_ROW, 4))
+        self.assertEqual(self._alike(ONE_ROW, 300), (256, 1022, 1))
+        self.owners = Owners(2, self.counters.add)
+        self._claim(SPREAD, key(SPREAD, 4))
+        self.assertEqual(self._alike(SPREAD, 300), (256, 1022, 1))
+
+    def test_keys_that_are_decided_by_themselves_are_apart(self) -> None:
+        for rows in (300, 500):
+            self.owners.decide(key(SUM, rows))
+        self._claim(SUM, key(SUM, 4))
+        self.assertEqual(self._alike(SUM, 300), (300, 300, 0))
+        self.assertEqual(self._alike(SUM, 400), (302, 498, 1))
+        self.assertEqual(self._alike(SUM, 600), (502, 1022, 1))
+
+    def test_a_program_without_an_owner_is_alone(self) -> None:
+        self.owners.decide(key(SUM, 256))
+        self.assertEqual(self.owners.calls_like(SUM, 256), AdmittedCalls(64 * 256, 64 * 256, ()))
 
     def test_a_closed_owner_is_settled(self) -> None:
         self._claim(SUM, key(SUM, 4))
@@ -148,7 +230,7 @@ class OwnersTest(unittest.TestCase):
         self.assertIs(self.owners.due_owner(key(SUM, 256)), self.owner)
         self.owners.close()
         self.assertIsNone(self.owners.due_owner(key(SUM, 256)))
-        self.assertTrue(self.owners.are_settled(keys(SUM, 1024)))
+        self.assertTrue(self._are_settled(keys(SUM, 1024)))
 
 
 if __name__ == "__main__":

@@ -123,9 +123,9 @@ class Run:
                 keys.append(self._key(node, type_.dtype, self._rows[type_.rows] * type_.columns))
         return keys
 
-    def elements(self) -> int:
-        """The number of elements of all inputs together."""
-        return sum(each.numel() for each in self._operands)
+    def rows(self) -> int:
+        """The R of this run; 0 if the program has none."""
+        return self._rows[ALL]
 
     def _key(self, node: Node, dtype: str, elements: int) -> Key:
         return key_of(node, dtype, elements, self._world_size)
