@@ -66,7 +66,7 @@ TEST_F(UnsteadyTest, OnBusyProcessorsEveryRowIsMarkedAndRunsTheDefaultAndIsMeasu
   }
   for (const nlohmann::json& row : result["winners"]) EXPECT_TRUE(row["is_unsteady"].get<bool>());
   EXPECT_NE(first.err.find("other programs used "), std::string::npos) << first.err;
-  EXPECT_NE(first.err.find("2 of 2 measured sizes are unsteady"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("2 of 2 measured cells are unsteady"), std::string::npos) << first.err;
 
   const ProgramEnd second = TuneLong({});
   ASSERT_EQ(second.exit_code, 0) << second.err;

@@ -75,10 +75,12 @@ void CheckLibrary(const WantedLibrary& wanted, std::string (*version_of)(void*),
                     "name another file by " + wanted.how_to_name, std::move(searched));
     return;
   }
-  checkup.Note(wanted.subject,
-               fmt::format("not found{}", checkup.gpus == 0 && wanted.needs_gpus
-                                              ? ", and not needed without GPUs"
-                                              : fmt::format("; {} offers nothing", wanted.purpose)),
+  if (checkup.gpus == 0 && wanted.needs_gpus) {
+    checkup.Note(wanted.subject, "not found, and not needed without GPUs",
+                 "nothing here; on a machine with GPUs " + next_step, std::move(searched));
+    return;
+  }
+  checkup.Note(wanted.subject, fmt::format("not found; {} offers nothing", wanted.purpose),
                next_step, std::move(searched));
 }
 

@@ -43,9 +43,9 @@ int PrintTune(const TuneReport& report, const JobMemory& memory, int local_ranks
   if (summary.measured_cells > 0) console.Note(SharedProcessorsText(memory, local_ranks));
   if (summary.unsteady_cells > 0) {
     console.Warn(fmt::format(
-        "{} of {} measured sizes are unsteady and run the default choice; the next tune measures "
-        "them again: run it while the machine is idle, or believe such times by --keep-unsteady on",
-        summary.unsteady_cells, summary.measured_cells));
+        "{} of {} are unsteady: there the default choice runs, and the next tune measures again. "
+        "Tune while the machine is idle, or believe such times by --keep-unsteady on",
+        summary.unsteady_cells, Counted(summary.measured_cells, "measured cell")));
   }
   if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);

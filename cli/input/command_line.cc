@@ -96,7 +96,7 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
         ->type_name("NAME,...");
   };
   add("--collective", flags.collectives, "collectives, or all [all]");
-  add("--dtype", flags.dtypes, "element types, or all [f32]");
+  add("--dtype", flags.dtypes, "element types, or all [f32; on GPUs bf16 and f32]");
   add("--reduction", flags.reductions,
       "for collectives that reduce: their reductions, or all [sum]");
   add("--buffers", flags.buffers,
@@ -105,7 +105,7 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
       .add_option_function<std::string>(
           "--sizes", [&flags](const std::string& text) { flags.sizes = text; },
           "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
-          "[1K:4M:x2; on GPUs 16M and 64M, too]")
+          "[1K:4M:x2; on GPUs without --program 16M and 64M, too]")
       ->type_name("SIZES");
   command
       .add_option_function<std::vector<std::string>>(
@@ -114,7 +114,7 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
             flags.in_place = values.empty() || values.front().empty() ? "yes" : values.front();
           },
           "calls in place, of which the result overwrites the data to send: yes, no, or both; "
-          "alone: yes [no; on host memory without --collective: both for all_reduce and "
+          "alone: yes [no; on host memory, if --collective names none: both for all_reduce and "
           "all_gather]")
       ->expected(0, 1)
       ->check(CLI::IsMember({"yes", "no", "both"}))

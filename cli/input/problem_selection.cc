@@ -111,9 +111,10 @@ std::vector<uint64_t> ProblemSelection::SizesOf(const ProblemClass& cls) const {
   return sizes;
 }
 
-std::pair<uint64_t, uint64_t> DefaultSizeRange(MemoryKind memory) {
-  const std::vector<uint64_t> sizes = ParseSizes(DefaultSizes(memory, false)).value();
-  return {sizes.front(), sizes.back()};
+bool IsDefaultSize(const ProblemClass& cls, uint64_t bytes) {
+  const std::vector<uint64_t> sizes = ParseSizes(DefaultSizes(cls.memory, false)).value();
+  return std::any_of(sizes.begin(), sizes.end(),
+                     [&](uint64_t size) { return RoundedBytes(cls, size) == bytes; });
 }
 
 namespace {
@@ -176,10 +177,15 @@ bool DependsOnPlace(const ProblemClass& cls) {
   return cls.memory == MemoryKind::kHost && has_rows_in_place;
 }
 
+// Returns true if no collective is named by itself.
+bool NamesAll(const std::vector<std::string>& collectives) {
+  return collectives.empty() || collectives == std::vector<std::string>{"all"};
+}
+
 // Adds the class for each kind of buffer, in and out of place as the flags ask.
 Status AddPlacesAndBuffers(const ProblemFlags& flags, const std::vector<BufferClass>& buffers,
                            ProblemClass cls, ProblemSelection& selection) {
-  const bool is_default = flags.in_place.empty() && flags.collectives.empty();
+  const bool is_default = flags.in_place.empty() && NamesAll(flags.collectives);
   const bool is_both = is_default ? DependsOnPlace(cls) : flags.in_place == "both";
   for (const bool in_place : {false, true}) {
     const bool is_asked = is_both || (flags.in_place == "yes") == in_place;

@@ -29,17 +29,17 @@ struct ProblemSelection {
   bool left_out_symmetric = false;  // asked for with others, and this memory has none
 };
 
-// The smallest and the largest of the sizes that are tuned when none are given.
-std::pair<uint64_t, uint64_t> DefaultSizeRange(MemoryKind memory);
+// Returns true if a tune without --sizes measures calls of this class with so many bytes.
+bool IsDefaultSize(const ProblemClass& cls, uint64_t bytes);
 
 // Names that are missing get the defaults of `cotune tune`: all collectives, f32 (on GPUs bf16 and
-// f32), sum, out of place (on host memory without --collective all_reduce and all_gather in place,
-// too), 1K:4M:x2 (on GPUs, without programs, 16M and 64M, too). A name given twice counts once.
-// Reductions apply to the collectives that reduce. kUsage: an unknown name with the nearest one and
-// the list, sizes that do not parse, or none that has an element for every rank, or only symmetric
-// buffers of host memory, which has none. default_sizes_bytes: what the settings say where the
-// flags do not; empty: those above. Where programs are given and no collective, there are no
-// classes.
+// f32), sum, out of place (on host memory, if no collective is named, all_reduce and all_gather in
+// place, too), 1K:4M:x2 (on GPUs, without programs, 16M and 64M, too). A name given twice counts
+// once. Reductions apply to the collectives that reduce. kUsage: an unknown name with the nearest
+// one and the list, sizes that do not parse, or none that has an element for every rank, or only
+// symmetric buffers of host memory, which has none. default_sizes_bytes: what the settings say
+// where the flags do not; empty: those above. Where programs are given and no collective, there are
+// no classes.
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes = {});

@@ -87,8 +87,15 @@ TEST(ProblemSelectionTest, AllMeansAll) {
   flags.collectives = {"all"};
   flags.dtypes = {"all"};
   flags.reductions = {"all"};
+  flags.in_place = "no";
   // Two collectives reduce: 2 x 7 dtypes x 5 reductions, and 3 x 7 that do not.
   EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 4)->classes.size(), 2u * 7 * 5 + 3 * 7);
+  // As without --collective, all_reduce and all_gather are measured in place as well.
+  flags.in_place.clear();
+  EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 4)->classes.size(),
+            2u * 7 * 5 + 3 * 7 + 7 * 5 + 7);
+  flags.collectives = {"all_reduce"};
+  EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 4)->classes.size(), 7u * 5);
 }
 
 TEST(ProblemSelectionTest, HostMemoryHasNoSymmetricBuffers) {

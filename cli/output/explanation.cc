@@ -154,12 +154,8 @@ std::string TuneCommandText(const Explanation& explanation) {
   }
   if (cls.buffer_class == BufferClass::kSymmetric) command += " --buffers symmetric";
   if (cls.in_place) command += " --in-place";
-  // A tune without --sizes measures these.
   const uint64_t bytes = explanation.asked.bytes();
-  const auto [smallest_bytes, largest_bytes] = DefaultSizeRange(cls.memory);
-  if (bytes < smallest_bytes || bytes > largest_bytes) {
-    command += fmt::format(" --sizes {}", FormatSizeBytes(bytes));
-  }
+  if (!IsDefaultSize(cls, bytes)) command += fmt::format(" --sizes {}", FormatSizeBytes(bytes));
   return command + numerics;
 }
 

@@ -169,6 +169,11 @@ TEST(ExplanationTest, ACallWithoutARowIsExplainedByItsRelative) {
                       "f64 --reduction max --in-place --db /db/x.tdb\n"),
             std::string::npos)
       << text;
+  // The default tune measures 1, 2 and 4 KB, and not what is between them.
+  asked.count = 500;
+  EXPECT_NE(ExplanationText(Explained(asked, here))
+                .find("--reduction max --in-place --sizes 4000 --db /db/x.tdb\n"),
+            std::string::npos);
   // 8 bytes an element: beyond what was measured at 64K elements of f32.
   asked.count = 65536;
   EXPECT_EQ(Explained(asked, here).notes.size(), 2u);

@@ -1,7 +1,7 @@
 // Sums a vector over all ranks by the tuned table, checks it, and says what ran.
 //
-//   cotune run --ranks 4 -- ./all_reduce [DATABASE]
-//   mpirun -n 4 ./all_reduce [DATABASE]
+//   cotune run -- ./all_reduce [DATABASE]
+//   mpirun -n 2 ./all_reduce [DATABASE]
 //
 // Calls run the winners of the DATABASE, or of the one where `cotune tune` leaves it; without any,
 // the default choices.

@@ -31,8 +31,12 @@ bool CallCounters::HasRoom(std::span<const uint32_t> counters, uint64_t limit) c
 
 void AdmittedRanges::Admit(AdmittedCalls calls) {
   if (ranges_.size() >= kRangesMax) ranges_.clear();
+  std::erase_if(ranges_, [&](const auto& each) {
+    return each.second.first_elements <= calls.last_elements &&
+           calls.first_elements <= each.second.last_elements;
+  });
   const uint64_t first = calls.first_elements;
-  ranges_.insert_or_assign(first, std::move(calls));
+  ranges_.emplace(first, std::move(calls));
 }
 
 const AdmittedCalls* AdmittedRanges::Find(uint64_t elements) const {

@@ -37,7 +37,7 @@ struct AdmittedCalls {
 // All admitted calls of one program. One thread at a time.
 class AdmittedRanges {
  public:
-  // Replaces a range with the same first number of elements. Forgets all others beyond a number of
+  // Replaces the ranges that this one overlaps. Forgets all others beyond a number of
   // ranges that no model has: their next calls go through Python, which admits them again.
   void Admit(AdmittedCalls calls);
   // The range of a call with so many elements; nullptr if it is not admitted. Valid until the next

@@ -52,9 +52,14 @@ TEST(AdmittedRangesTest, FindTheRangeOfACall) {
   EXPECT_TRUE(ranges.Find(32)->counters.empty());
 }
 
-TEST(AdmittedRangesTest, ReplaceARange) {
+TEST(AdmittedRangesTest, ReplaceTheRangesThatOneOverlaps) {
   AdmittedRanges ranges;
-  ranges.Admit({.first_elements = 8, .last_elements = 15, .counters = {5}, .limit = 4});
+  ranges.Admit({.first_elements = 1, .last_elements = 4, .counters = {6}, .limit = 4});
+  ranges.Admit({.first_elements = 64, .last_elements = 255, .counters = {7}, .limit = 4});
+  ranges.Admit({.first_elements = 5, .last_elements = 1000, .counters = {5}, .limit = 4});
+  ASSERT_NE(ranges.Find(500), nullptr);
+  EXPECT_EQ(ranges.Find(100)->counters, std::vector<uint32_t>{5});
+  EXPECT_EQ(ranges.Find(4)->counters, std::vector<uint32_t>{6});
   ranges.Admit({.first_elements = 8, .last_elements = 10, .counters = {}, .limit = 0});
   EXPECT_EQ(ranges.Find(11), nullptr);
   ASSERT_NE(ranges.Find(10), nullptr);

@@ -99,8 +99,7 @@ NamedGroup::KnownProgram& NamedGroup::Known(std::string_view text) {
   return programs_.emplace(text, KnownProgram{std::move(program), {}}).first->second;
 }
 
-const AdmittedCalls* NamedGroup::Admitted(const ProgramRun& run) {
-  const KnownProgram& known = Known(run.program);
+const AdmittedCalls* NamedGroup::Admitted(const KnownProgram& known, const ProgramRun& run) const {
   uint64_t elements = 0;
   for (const cotune_tensor& each : run.inputs.first(InputsOf(run, known.program.get()))) {
     elements += ElementsOf(each);
@@ -217,13 +216,14 @@ RunOutcome NamedGroup::RunAgreed(const ProgramRun& run) {
   const std::lock_guard lock(mutex_);
   CheckOpen();
   FollowStream();
+  const KnownProgram& known = Known(run.program);
   const AdmittedCalls* calls = nullptr;
   if (run.manifest != kAgreedWord) {
     if (!run.manifest.empty() && run.manifest != latest_manifest_) latest_manifest_ = run.manifest;
-    calls = Admitted(run);
+    calls = Admitted(known, run);
     if (calls == nullptr) return RunOutcome::kUndecided;
   }
-  const cotune_program* program = Parsed(run.program);
+  const cotune_program* program = known.program.get();
   int32_t has_run = 0;
   const cotune_result result =
       cotune_program_run_agreed(group_, program, run.inputs.data(), InputsOf(run, program),

@@ -100,8 +100,9 @@ class NamedGroup {
   static Program Parse(std::string_view text);
   KnownProgram& Known(std::string_view text);
   const cotune_program* Parsed(std::string_view text) { return Known(text).program.get(); }
-  // The admitted calls that this one belongs to, if it can be counted; nullptr otherwise.
-  const AdmittedCalls* Admitted(const ProgramRun& run);
+  // The admitted calls that this one belongs to, if it can be counted; nullptr otherwise. Valid
+  // while the program is known.
+  const AdmittedCalls* Admitted(const KnownProgram& known, const ProgramRun& run) const;
   void CheckOpen() const;
   void FollowStream();
   void Tune(std::string_view manifest, const Listen& listen);

@@ -143,7 +143,8 @@ def check_tune(tree: Tree, database: pathlib.Path, sizes: str, is_warm: bool) ->
 
         code, out, err = run_limited(
             [tree.cotune, "tune", "--ranks", str(step.ranks), "--memory", tree.memory, "--dtype", "bf16",
-             "--sizes", sizes, "--db", str(database), "--json"], step, without_switches(), watch)
+             "--sizes", sizes, "--db", str(database), "--keep-unsteady", "on", "--json"], step, without_switches(),
+            watch)
         if code != 0:
             return f"ended with {code}: {(out + err)[-3000:]}"
         result = json.loads(out)["result"]

@@ -1,12 +1,14 @@
 """The command tests/gpu/run: steps one after the other, a line for each, a report."""
 
 import argparse
+import concurrent.futures
 import datetime
 import json
 import pathlib
 import re
 import sys
 import tempfile
+import threading
 import time
 
 import machine
@@ -31,6 +33,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", metavar="REGEX", default="", help="only steps whose line matches")
     parser.add_argument("--stop-after", type=float, metavar="SECONDS", default=float("inf"),
                         help="steps that would begin later are not run, and count as failed")
+    parser.add_argument("--jobs", type=int, metavar="N", default=1,
+                        help="steps that run at the same time, on the same GPUs; those of the part cli run alone [1]")
     parser.add_argument("--quick", action="store_true", help="fewer types and sizes, for a first look")
     parser.add_argument("--list", action="store_true", help="print the steps and run none")
     parser.add_argument("--memory", choices=("cuda", "host"), default="cuda",
@@ -44,6 +48,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"unknown part {', '.join(sorted(unknown))}")
     if options.ranks is not None and options.ranks < 2:
         parser.error("a collective needs 2 ranks or more")
+    if options.jobs < 1:
+        parser.error("--jobs is at least 1")
     if options.share_gpus and (options.memory == "host" or options.ranks is None):
         parser.error("--share-gpus is for GPUs, and needs --ranks")
     return options
@@ -70,17 +76,22 @@ def run_step(step: step_types.Step) -> dict:
 
 
 class Report:
-    """Kept complete on disk: what has run counts, whatever comes later."""
+    """Kept complete on disk: steps that have run count, whatever comes later. Any thread."""
 
     def __init__(self, path: pathlib.Path | None, about: dict):
         self.path = path
         self.content = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **about,
                         "steps": [], "passed": 0, "failed": 0}
+        self._lock = threading.Lock()
 
-    def add(self, result: dict) -> None:
-        self.content["steps"].append(result)
-        self.content["passed" if result["ok"] else "failed"] += 1
-        self.write()
+    def add(self, step: step_types.Step, result: dict) -> None:
+        with self._lock:
+            self.content["steps"].append(result)
+            self.content["passed" if result["ok"] else "failed"] += 1
+            self.write()
+            print(f"{'ok    ' if result['ok'] else 'FAILED'} {label(step)} {result['seconds']:.1f} s", flush=True)
+            if not result["ok"]:
+                print("       " + result["output"].strip().replace("\n", "\n       "), flush=True)
 
     def write(self) -> None:
         if self.path is None:
@@ -90,18 +101,21 @@ class Report:
         new.replace(self.path)
 
 
-def run_all(steps: list[step_types.Step], report: Report, stop_after_s: float) -> int:
+def run_all(steps: list[step_types.Step], report: Report, stop_after_s: float, jobs: int) -> int:
     began = time.monotonic()
-    for step in steps:
+
+    def run(step: step_types.Step) -> None:
         if time.monotonic() - began >= stop_after_s:
-            result = {"name": step.name, "part": step.part, "ranks": step.ranks, "seconds": 0, "ok": False,
-                      "output": f"not run: {stop_after_s:g} s were over"}
+            report.add(step, {"name": step.name, "part": step.part, "ranks": step.ranks, "seconds": 0, "ok": False,
+                              "output": f"not run: {stop_after_s:g} s were over"})
         else:
-            result = run_step(step)
-        report.add(result)
-        print(f"{'ok    ' if result['ok'] else 'FAILED'} {label(step)} {result['seconds']:.1f} s", flush=True)
-        if not result["ok"]:
-            print("       " + result["output"].strip().replace("\n", "\n       "), flush=True)
+            report.add(step, run_step(step))
+
+    # Tunes are measured on idle GPUs, and the steps of this part use the database of the ones before.
+    for step in [step for step in steps if step.part == "cli"]:
+        run(step)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(run, [step for step in steps if step.part != "cli"]))
     passed, failed = report.content["passed"], report.content["failed"]
     print(f"{passed} passed, {failed} failed")
     return ALL_PASSED if passed > 0 and failed == 0 else SOME_FAILED
@@ -138,4 +152,4 @@ def main(arguments: list[str]) -> int:
         if not steps:
             print("no step fits --part and --only", file=sys.stderr)
             return SOME_FAILED
-        return run_all(steps, report, options.stop_after)
+        return run_all(steps, report, options.stop_after, options.jobs)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -268,16 +269,35 @@ class TreeTest(unittest.TestCase):
         ]
         path = self.root / "report.json"
         report = runner.Report(path, {})
-        self.assertEqual(runner.run_all(steps, report, float("inf")), runner.SOME_FAILED)
+        self.assertEqual(runner.run_all(steps, report, float("inf"), 1), runner.SOME_FAILED)
         content = json.loads(path.read_text())
         self.assertEqual([step["ok"] for step in content["steps"]], [False, False, True])
         self.assertEqual(content["steps"][0]["output"], "ValueError: a mistake")
         self.assertEqual((content["passed"], content["failed"]), (1, 2))
 
+    def test_steps_run_at_the_same_time_and_those_of_the_command_line_alone(self):
+        running, most = [], {"cli": 0, "values": 0}
+        both = threading.Barrier(2, timeout=30)
+
+        def note(step: step_types.Step) -> step_types.Outcome:
+            running.append(step)
+            if step.part == "values":
+                both.wait()  # breaks unless two steps are here at the same time
+            most[step.part] = max(most[step.part], len(running))
+            running.remove(step)
+            return step_types.Outcome(True, "")
+
+        steps = [step_types.Step(f"{part} {number}", part, 2, 1, note)
+                 for number in range(2) for part in ("values", "cli")]
+        report = runner.Report(None, {})
+        self.assertEqual(runner.run_all(steps, report, float("inf"), 2), runner.ALL_PASSED, report.content)
+        self.assertEqual([step["part"] for step in report.content["steps"]], ["cli", "cli", "values", "values"])
+        self.assertEqual(most["cli"], 1)
+
     def test_steps_after_the_time_are_failures(self):
         report = runner.Report(None, {})
         step = step_types.Step("passes", "values", 2, 1, lambda _: step_types.Outcome(True, ""))
-        self.assertEqual(runner.run_all([step], report, 0), runner.SOME_FAILED)
+        self.assertEqual(runner.run_all([step], report, 0, 1), runner.SOME_FAILED)
         self.assertIn("not run", report.content["steps"][0]["output"])
 
 

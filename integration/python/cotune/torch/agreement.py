@@ -68,7 +68,7 @@ class Agreement:
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
     ) -> None:
-        """Runs a program that is not settled at this size, and decides what can be decided."""
+        """Runs a program whose call is not admitted, and decides what can be decided."""
         with self._lock:
             if manifest and manifest != self._manifest:
                 self._manifest, self._latest = manifest, by_size(parse_manifest(manifest))

@@ -245,18 +245,22 @@ class Owners:
 
         This changes only at a meeting, and never for calls without counters.
         """
-        keys = [key for key, has_one_row in keys_at(text, rows, self._ranks) if not has_one_row]
-        counters = tuple(owner.counter_of(number) for owner, number in filter(None, map(self._counted, keys)))
+        found = keys_at(text, rows, self._ranks)
+        counted = filter(None, (self._counted(key) for key, _ in found))
+        counters = tuple(owner.counter_of(number) for owner, number in counted)
+        of_one_row, of_all = _elements_at(text, rows, self._ranks)
+        if of_all == 0:
+            return AdmittedCalls(of_one_row, of_one_row, counters)
         first_rows, last_rows = 1, _ELEMENTS_MAX
-        for key in keys:
+        # A collective of one row is the same for all rows of the program.
+        for key in (key for key, has_one_row in found if not has_one_row):
             first, last = self._bounds(key)
             first_rows = max(first_rows, -(-first * rows // key.rows))
             last_rows = min(last_rows, last * rows // key.rows)
-        of_one_row, of_all = _elements_at(text, rows, self._ranks)
-        if not keys or of_all == 0:
-            return AdmittedCalls(of_one_row + of_all, of_one_row + of_all, counters)
         return AdmittedCalls(
-            of_one_row + -(-of_all * first_rows // rows), of_one_row + of_all * last_rows // rows, counters
+            of_one_row + -(-of_all * first_rows // rows),
+            min(of_one_row + of_all * last_rows // rows, _ELEMENTS_MAX),
+            counters,
         )
 
     def _bounds(self, key: Key) -> tuple[int, int]:

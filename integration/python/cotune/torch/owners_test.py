@@ -18,6 +18,15 @@ TWO_SUMS = (
 GATHER = "program d; %x = input bf16 [R/n, 64]; %y = all_gather %x; return %y"
 SPREAD = "program e; %x = input f32 [R, 64]; %y = broadcast %x, root=0; %z = all_reduce sum %y; return %z"
 ONE_ROW = "program f; %x = input f32 [R, 64]; %w = input f32 [1, 8]; %y = all_reduce sum %x; %z = all_reduce max %w; return %y, %z"
+MIXED = (
+    "program g; %x = input f32 [R, 64]; %w = input f32 [1, 40000]; %y = all_reduce sum %x; %z = all_reduce sum %w; "
+    "return %y, %z"
+)
+ONLY_ONE_ROW = (
+    "program h; %x = input f32 [R, 64]; %w = input f32 [1, 40000]; %y = relu %x; %z = all_reduce sum %w; return %y, %z"
+)
+ROW_MAX = "program i; %x = input f32 [R, 4096]; %m = row_max %x; %y = all_reduce max %m; return %y"
+STATIC = "program j; %w = input f32 [1, 40000]; %z = all_reduce sum %w; %y = relu %z; return %y"
 GRID = (4, 16, 64, 256, 1024)
 
 
@@ -211,6 +220,42 @@ class OwnersTest(unittest.TestCase):
         self.owners = Owners(2, self.counters.add)
         self._claim(SPREAD, key(SPREAD, 4))
         self.assertEqual(self._alike(SPREAD, 300), (256, 1022, 1))
+
+    def _assert_counts(self, text: str, rows: int) -> None:
+        """A call that Python counts adds to the counters that the library adds to for an admitted one."""
+        admitted = self.owners.calls_like(text, rows).counters
+        before = self.counters.calls.copy()
+        self.owners.count(keys(text, rows))
+        self.assertEqual(self.counters.calls - before, collections.Counter(admitted), (text, rows))
+
+    def test_admitted_calls_add_what_python_adds(self) -> None:
+        for first in (SUM, TWO_SUMS, ONE_ROW, SPREAD, GATHER, MIXED, ROW_MAX):
+            with self.subTest(first=first):
+                self.owners, self.counters.calls = Owners(2, self.counters.add), collections.Counter()
+                self._claim(first, key(first, 16))
+                for text in (SUM, WIDE_SUM, TWO_SUMS, ONE_ROW, SPREAD, GATHER, MIXED, ROW_MAX, STATIC):
+                    for rows in (2, 64, 300, 1024):
+                        self._assert_counts(text, rows)
+
+    def test_collectives_of_one_row_are_counted_if_their_kind_has_an_owner(self) -> None:
+        self._claim(SUM, key(SUM, 16))
+        (summed,) = keys(STATIC, 1)
+        self.assertFalse(self._are_settled([summed]))
+        # Alone, beside a collective of R rows, and as the only one of a program with R rows.
+        of_one = self.owners.calls_like(STATIC, 1)
+        self.assertEqual((of_one.first_elements, of_one.last_elements, len(of_one.counters)), (40000, 40000, 1))
+        self.assertEqual(self.owners.calls_like(MIXED, 16).counters, of_one.counters)
+        spread = self.owners.calls_like(ONLY_ONE_ROW, 16)
+        self.assertEqual((spread.counters, spread.first_elements), (of_one.counters, 40000 + 64))
+        self.assertGreater(spread.last_elements, 2**40)
+
+    def test_the_last_sizes_fit_into_the_library(self) -> None:
+        self._claim(ROW_MAX, key(ROW_MAX, 16))
+        for is_closed in (False, True):
+            self.owner.is_closed = is_closed
+            calls = self.owners.calls_like(ROW_MAX, 10**6)
+            self.assertLessEqual(4096 * 10**6, calls.last_elements)
+            self.assertLess(calls.last_elements, 2**63)
 
     def test_keys_that_are_decided_by_themselves_are_apart(self) -> None:
         for rows in (300, 500):
