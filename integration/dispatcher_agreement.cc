@@ -26,6 +26,12 @@ Problem AsAgreed(Problem problem) {
   return problem;
 }
 
+// The choices of the collectives of a program by themselves. Empty for other forms of it, whose
+// collectives are not those that ranks agree on.
+std::vector<ChoiceId> UnfusedSteps(const ChoiceId& id, size_t collectives) {
+  return id.has_host_keys() ? std::vector<ChoiceId>() : id.StepsFor(collectives);
+}
+
 }  // namespace
 
 std::vector<Problem> Dispatcher::StepsOf(const Program& program, const Problem& anchor) {
@@ -56,7 +62,7 @@ std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTa
                        bool only_if_listed = false) {
     const std::vector<Problem> there =
         measured ? StepsOf(program, *measured) : std::vector<Problem>();
-    const std::vector<ChoiceId> steps = id.StepsFor(collectives.size());
+    const std::vector<ChoiceId> steps = UnfusedSteps(id, collectives.size());
     for (size_t i = 0; i < steps.size(); ++i) {
       AgreedChoices::Candidates& known = candidates[i];
       const AgreedChoices::Candidate added{steps[i], there.empty() ? 0 : there[i].count,
@@ -193,7 +199,7 @@ std::optional<NearbyChoice> Dispatcher::FindAgreedSteps(const Program& program,
   std::optional<Choice> listed = FindChoice(job_.groups(), program, problem, id);
   if (listed) return NearbyChoice{*std::move(listed), true};
   const std::vector<Problem> collectives = StepsOf(program, problem);
-  const std::vector<ChoiceId> steps = id.StepsFor(collectives.size());
+  const std::vector<ChoiceId> steps = UnfusedSteps(id, collectives.size());
   if (steps.empty()) return std::nullopt;
   NearbyChoice combined{{.id = id, .is_capturable = true, .is_reproducible = true}, false};
   for (size_t i = 0; i < steps.size(); ++i) {

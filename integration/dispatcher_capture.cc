@@ -30,6 +30,10 @@ std::optional<Choice> Dispatcher::ChoiceInGraphs(const Program& program, const P
 
 Result<ChoiceId> Dispatcher::StepsInGraphs(const Program& program, const Problem& problem,
                                            const ChoiceId& eager) const {
+  if (eager.has_host_keys()) {
+    COTUNE_TRY(const Choice fallback, job_.DefaultChoice(program, problem));
+    return fallback.id;
+  }
   const std::vector<Problem> collectives = StepsOf(program, problem);
   std::vector<ChoiceId> steps = eager.StepsFor(collectives.size());
   if (steps.empty()) return eager;

@@ -23,6 +23,7 @@
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/places.h"
 #include "core/ranks/rank_exchange.h"
+#include "core/recipe/unfused_recipes.h"
 #include "integration/backend_catalogue.h"
 #include "integration/call_watch.h"
 #include "integration/group_stop.h"
@@ -207,6 +208,7 @@ class Job {
   std::unique_ptr<BackendGroups> groups_;
   std::shared_ptr<CapturedMemory> captured_memory_ = std::make_shared<CapturedMemory>();
   std::unique_ptr<Temporaries> temporaries_;  // of programs; destroyed after all plans
+  const UnfusedRecipes recipes_;              // of programs; destroyed after all that uses them
   std::unique_ptr<GroupStop> stop_;           // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;

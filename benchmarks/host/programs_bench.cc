@@ -32,7 +32,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/choice/recipe.h"
+#include "core/recipe/unfused_recipes.h"
 #include "core/problem/program.h"
 #include "core/problem/program_data.h"
 #include "integration/dispatcher.h"
@@ -128,7 +128,7 @@ class Workload {
     for (const ProgramOutput& output : graph.outputs()) {
       outputs_.emplace_back(output.into < 0 ? program.BytesOf(output.value, rows) : 0);
     }
-    const TemporaryLayout layout = LayOut(recipe_, program, rows);
+    const TemporaryLayout layout = LayOut(recipe_, job.world_size(), rows);
     temporaries_ = std::make_unique<Buffer>(layout.bytes);
     for (const Buffer& input : inputs_) slots_.push_back(input.data());
     for (size_t i = 0; i < outputs_.size(); ++i) slots_.push_back(AddressOfOutput(i));
@@ -188,10 +188,10 @@ class Workload {
   }
 
   std::unique_ptr<Plan> PlanOf(const RecipeStep& step) const {
-    if (!step.part) return nullptr;
+    if (step.part() == nullptr) return nullptr;
     Backend* const backend = job_.groups().program_support().part_backend;
     if (backend == nullptr) Die("no backend has parts");
-    return Value(backend->PreparePart({.part = *step.part,
+    return Value(backend->PreparePart({.part = step.part()->program,
                                        .rows = rows_,
                                        .memory = MemoryKind::kHost,
                                        .world_size = job_.world_size()},
@@ -202,8 +202,8 @@ class Workload {
                 const std::function<void(const Call&)>& run_collective) {
     for (size_t i = 0; i < recipe_.steps.size(); ++i) {
       const RecipeStep& step = recipe_.steps[i];
-      if (step.collective && with_collectives) run_collective(CallOf(step));
-      if (step.part && with_parts) RunPart(step, *parts_[i]);
+      if (step.backend_step() != nullptr && with_collectives) run_collective(CallOf(step));
+      if (step.part() != nullptr && with_parts) RunPart(step, *parts_[i]);
     }
   }
 
@@ -222,7 +222,7 @@ class Workload {
   void* At(SlotIndex slot) const { return slots_[static_cast<size_t>(slot)]; }
 
   Call CallOf(const RecipeStep& step) const {
-    const Problem problem = program_.ProblemOf(*step.collective, rows_, 0);
+    const Problem problem = program_.ProblemOf(step.backend_step()->collective, rows_, 0);
     return {.collective = problem.cls.collective,
             .dtype = problem.cls.dtype,
             .reduction = problem.cls.reduction,

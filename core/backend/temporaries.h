@@ -15,6 +15,8 @@
 
 namespace cotune {
 
+class RecipeSource;  // core/recipe
+
 // One for all plans of a group: calls of a group never overlap, so that their plans share it. It
 // belongs to the job and not to a plan, because a captured graph still uses its addresses when the
 // plan is gone. Take: any thread.
@@ -42,12 +44,13 @@ class Temporaries {
   std::vector<std::unique_ptr<DeviceBuffer>> blocks_;  // ascending by size
 };
 
-// The parts of a program need these beside the groups of its collectives. All of it outlives the
-// plans.
+// Programs with several steps need these beside the groups of their collectives. All of it outlives
+// the plans.
 struct ProgramSupport {
   Backend* part_backend = nullptr;     // runs the parts; nullptr: no backend has any
   Temporaries* temporaries = nullptr;  // nullptr: there is none
   bool rounds_values = false;          // as in PartRequest
+  const RecipeSource* recipes = nullptr;  // the job's; nullptr: only single collectives can run
 };
 
 }  // namespace cotune

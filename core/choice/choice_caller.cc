@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <exception>
 
+#include "core/base/check.h"
 #include "core/choice/recipe_plan.h"
+#include "core/recipe/recipe_source.h"
 
 namespace cotune {
 
@@ -31,13 +33,15 @@ Result<std::unique_ptr<Plan>> ChoiceCaller::Prepare(int64_t deadline_ns) {
     if (program_.is_single_collective()) {
       return members_.front()->group->Prepare(program_, problem_, choice_, deadline_ns);
     }
-    const std::vector<ChoiceId> ids = choice_.id.StepsFor(members_.size());
+    COTUNE_CHECK(support_.recipes != nullptr, "a program with several steps has a recipe");
+    COTUNE_TRY(const Recipe recipe, support_.recipes->RecipeOf(program_.graph(), choice_.id));
+    const std::vector<ChoiceId> ids = choice_.id.WithoutHostKeys().StepsFor(members_.size());
     std::vector<RecipePlan::StepChoice> steps;
     for (size_t i = 0; i < members_.size(); ++i) {
       steps.push_back({choice_, members_[i]});
       steps.back().choice.id = ids.at(i);
     }
-    return RecipePlan::Prepare(program_, problem_, steps, support_, deadline_ns);
+    return RecipePlan::Prepare(program_, problem_, recipe, steps, support_, deadline_ns);
   } catch (const std::exception& exception) {
     return Fail(ErrorCode::kInternal, "preparing it threw an exception", id().text(),
                 exception.what());

@@ -19,8 +19,9 @@ namespace cotune {
 // thread.
 class ChoiceCaller {
  public:
-  // members: of the backends that run the collectives of the program, in order. program and members
-  // outlive the caller.
+  // members: of the backends that run the backend steps of the choice's recipe, in order. program,
+  // members and support outlive the caller; support has a source of recipes, unless the program is
+  // a single collective.
   ChoiceCaller(const Program& program, const Problem& problem, Choice choice,
                std::vector<BackendMember*> members, const ProgramSupport& support = {})
       : program_(program),

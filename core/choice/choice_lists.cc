@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "core/choice/choice_combinations.h"
+#include "core/base/check.h"
 #include "core/choice/numerics.h"
-#include "core/choice/recipe.h"
+#include "core/recipe/recipe_source.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -28,36 +28,54 @@ ChoiceList ListSingle(const std::vector<const Backend*>& backends, const Listing
   return merged;
 }
 
-// Collects what can run each collective of a program; the list that it gives has refusals only.
-ListedChoices ChoicesOfCollectives(const std::vector<const Backend*>& backends,
-                                   const ListingRules& rules, const Program& program,
-                                   const Problem& problem) {
+// The list of a program that no backend can run.
+ListedChoices RefuseAll(std::string reason) {
+  return {{{}, {{"every choice", std::move(reason)}}}, {}};
+}
+
+// Collects the choices of each backend step of a form. Returns the combinations of these, and adds
+// refusals.
+Result<ChoiceCombinations> ChoicesOfForm(const std::vector<const Backend*>& backends,
+                                         const ListingRules& rules, const Program& program,
+                                         const Problem& problem, const Form& form,
+                                         std::vector<Refusal>& refusals) {
+  COTUNE_TRY(const std::vector<BackendCall> calls,
+             BackendCalls(form.recipe, program, program.RowsAt(problem), problem.topology_digest));
+  ChoiceCombinations combinations(calls.size());
+  for (size_t place = 0; place < calls.size(); ++place) {
+    const Problem& each = calls[place].problem;
+    if (!calls[place].why_plain.empty()) {
+      refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
+                                      Name(each.cls.collective)),
+                          calls[place].why_plain});
+    }
+    if (combinations.AddToEqual(each, place)) continue;
+    COTUNE_TRY(const Program single, Program::SingleCollective(each.cls));
+    ChoiceList alone = ListSingle(backends, rules, single, each);
+    refusals.insert(refusals.end(), alone.refusals.begin(), alone.refusals.end());
+    combinations.Add(each, place, std::move(alone.choices));
+  }
+  return combinations;
+}
+
+// The choices of a program with several steps; the list that it gives has refusals only.
+ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const ListingRules& rules,
+                             const Program& program, const Problem& problem) {
   const ProgramGraph& graph = program.graph();
-  ListedChoices made{{}, ChoiceCombinations(graph.collectives().size())};
-  const auto refuse_all = [&](std::string reason) {
-    return ListedChoices{{{}, {{"every choice", std::move(reason)}}}, ChoiceCombinations(0)};
-  };
   if (graph.collectives().size() < graph.nodes().size() && !rules.has_parts) {
-    return refuse_all(
+    return RefuseAll(
         "no backend that is loaded runs the local operations of programs on this memory");
   }
-  const uint64_t rows = program.RowsAt(problem);
-  const std::vector<CollectiveStep> steps =
-      CollectiveSteps(UnfusedRecipe(graph), program, rows, problem.topology_digest);
-  for (size_t place = 0; place < steps.size(); ++place) {
-    const Problem& each = steps[place].problem;
-    if (!steps[place].why_plain.empty()) {
-      made.list.refusals.push_back({fmt::format("registered buffers for collective {} ({})",
-                                                place + 1, Name(each.cls.collective)),
-                                    steps[place].why_plain});
-    }
-    if (made.combinations.AddToEqual(each, place)) continue;
-    const Result<Program> single = Program::SingleCollective(each.cls);
-    if (!single) return refuse_all(single.error().ToText());
-    ChoiceList alone = ListSingle(backends, rules, *single, each);
-    made.list.refusals.insert(made.list.refusals.end(), alone.refusals.begin(),
-                              alone.refusals.end());
-    made.combinations.Add(each, place, std::move(alone.choices));
+  COTUNE_CHECK(rules.recipes != nullptr, "a program with several steps has recipes");
+  ListedChoices made;
+  for (const Form& form : rules.recipes->Forms(program, program.RowsAt(problem))) {
+    std::vector<Refusal> refusals;
+    Result<ChoiceCombinations> combinations =
+        ChoicesOfForm(backends, rules, program, problem, form, refusals);
+    if (!combinations) return RefuseAll(combinations.error().ToText());
+    // The same backends refuse the same collectives of other forms.
+    if (form.via.empty()) made.list.refusals = std::move(refusals);
+    made.combinations.Add(form.via, *std::move(combinations));
   }
   return made;
 }
@@ -65,9 +83,9 @@ ListedChoices ChoicesOfCollectives(const std::vector<const Backend*>& backends,
 ListedChoices ListOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
                      const Program& program, const Problem& problem) {
   if (program.is_single_collective()) {
-    return {ListSingle(backends, rules, program, problem), ChoiceCombinations(0)};
+    return {ListSingle(backends, rules, program, problem), {}};
   }
-  ListedChoices listed = ChoicesOfCollectives(backends, rules, program, problem);
+  ListedChoices listed = ChoicesOfForms(backends, rules, program, problem);
   listed.list.choices = listed.combinations.First();
   return listed;
 }
@@ -81,7 +99,8 @@ std::vector<const Backend*> BackendsInUse(const BackendGroups& groups) {
 }
 
 ListingRules RulesOf(const BackendGroups& groups) {
-  return {groups.program_support().part_backend != nullptr, groups.numerics()};
+  const ProgramSupport& support = groups.program_support();
+  return {support.part_backend != nullptr, groups.numerics(), support.recipes};
 }
 
 }  // namespace
@@ -109,7 +128,7 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
   const std::vector<const Backend*> backends = BackendsInUse(groups);
   const ListingRules rules = RulesOf(groups);
   if (!program.is_single_collective()) {
-    return ChoicesOfCollectives(backends, rules, program, problem).combinations.Find(id);
+    return ChoicesOfForms(backends, rules, program, problem).combinations.Find(id);
   }
   for (Choice& choice : ListSingle(backends, rules, program, problem).choices) {
     if (choice.id == id) return std::move(choice);
@@ -119,8 +138,14 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
 
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,
                                                  const Problem& problem, const Choice& choice) {
-  const std::vector<ChoiceId> steps =
-      choice.id.StepsFor(program.is_single_collective() ? 1 : program.graph().collectives().size());
+  size_t count = 1;
+  if (!program.is_single_collective()) {
+    const RecipeSource* const recipes = groups.program_support().recipes;
+    COTUNE_CHECK(recipes != nullptr, "a program with several steps has recipes");
+    COTUNE_TRY(const Recipe recipe, recipes->RecipeOf(program.graph(), choice.id));
+    count = recipe.backend_steps().size();
+  }
+  const std::vector<ChoiceId> steps = choice.id.StepsFor(count);
   if (steps.empty()) {
     return Fail(ErrorCode::kUnsupported, "it names another number of collectives",
                 choice.id.text());

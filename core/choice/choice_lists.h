@@ -10,7 +10,7 @@
 #include "core/backend/backend_groups.h"
 #include "core/base/status.h"
 #include "core/choice/choice_caller.h"
-#include "core/choice/choice_combinations.h"
+#include "core/choice/form_choices.h"
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
 #include "core/problem/tuning_settings.h"
@@ -18,9 +18,9 @@
 namespace cotune {
 
 // The choices and refusals of every backend that has a group; at most one choice is the default. A
-// program's choices name one of these for each collective, run with parts around them. For several
-// different collectives the list has all combinations where they are few, else those of a first
-// race (ChoiceCombinations::First). Pure.
+// program's choices name one of these for each backend step of one of its forms, run with parts
+// around them. For several different steps the list has all combinations if they are few, else
+// those of a first race (FormChoices::First). Pure.
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem);
 
@@ -28,7 +28,7 @@ ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
 // collective has no combinations.
 struct ListedChoices {
   ChoiceList list;
-  ChoiceCombinations combinations;
+  FormChoices combinations;
 };
 // As ListChoicesOf.
 ListedChoices ListWithCombinations(const BackendGroups& groups, const Program& program,
@@ -38,6 +38,7 @@ ListedChoices ListWithCombinations(const BackendGroups& groups, const Program& p
 struct ListingRules {
   bool has_parts = false;  // some backend runs the local parts of programs
   NumericsRule numerics = NumericsRule::kAny;
+  const RecipeSource* recipes = nullptr;  // nullptr: only single collectives have choices
 };
 
 // The same for some backends, without groups, in order of priority.
@@ -50,8 +51,8 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
                                  const Problem& problem, const ChoiceId& id);
 
 // The caller of a choice that is listed or found; program and groups outlive it. kUnsupported: a
-// backend of the choice is not in use, or the id has another number of steps than the program has
-// collectives.
+// backend of the choice is not in use, or the id names no recipe of the program, or has another
+// number of steps than it.
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,
                                                  const Problem& problem, const Choice& choice);
 

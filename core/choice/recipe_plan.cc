@@ -37,44 +37,42 @@ Result<std::unique_ptr<Plan>> PreparePart(const ProgramGraph& part, uint64_t row
                                            deadline_ns);
 }
 
-// The place of a collective in the order of the program; steps may run in another order.
-size_t PlaceOf(const ProgramGraph& graph, size_t node) {
-  const auto& collectives = graph.collectives();
-  const auto found = std::find(collectives.begin(), collectives.end(), node);
-  return static_cast<size_t>(found - collectives.begin());
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const Problem& problem,
+                                                  const Recipe& recipe,
                                                   std::span<const StepChoice> choices,
                                                   const ProgramSupport& support,
                                                   int64_t deadline_ns) {
   const ProgramGraph& graph = program.graph();
-  const Recipe recipe = UnfusedRecipe(graph);
   const uint64_t rows = program.RowsAt(problem);
   auto made = std::unique_ptr<RecipePlan>(new RecipePlan());
   made->memory_ = program.group().memory;
   made->input_count_ = graph.inputs().size();
   for (const ProgramOutput& output : graph.outputs()) made->into_.push_back(output.into);
-  const std::vector<CollectiveStep> collectives =
-      CollectiveSteps(recipe, program, rows, problem.topology_digest);
-  COTUNE_CHECK(collectives.size() == choices.size(), "each collective step has a choice");
-  for (const RecipeStep& step : recipe.steps) {
-    const size_t place = step.part ? 0 : PlaceOf(graph, *step.collective);
+  COTUNE_TRY(const std::vector<BackendCall> calls,
+             BackendCalls(recipe, program, rows, problem.topology_digest));
+  COTUNE_CHECK(calls.size() == choices.size(), "each backend step has a choice");
+  const std::vector<size_t> backend_steps = recipe.backend_steps();
+  for (size_t i = 0; i < recipe.steps.size(); ++i) {
+    const RecipeStep& step = recipe.steps[i];
+    const PartStep* const part = step.part();
+    // The place among the backend steps, if it is one.
+    const auto place = static_cast<size_t>(
+        std::find(backend_steps.begin(), backend_steps.end(), i) - backend_steps.begin());
     COTUNE_TRY(std::unique_ptr<Plan> plan,
-               step.part
-                   ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
-                   : PrepareCollective(collectives[place].problem, choices[place], deadline_ns));
+               part != nullptr
+                   ? PreparePart(part->program, rows, program.group(), support, deadline_ns)
+                   : PrepareCollective(calls[place].problem, choices[place], deadline_ns));
     made->is_capturable_ = made->is_capturable_ && plan->is_capturable();
     made->steps_.push_back({.plan = std::move(plan),
-                            .is_part = step.part.has_value(),
+                            .is_part = part != nullptr,
                             .inputs = step.inputs,
                             .outputs = step.outputs,
                             .input_addresses = std::vector<const void*>(step.inputs.size()),
                             .output_addresses = std::vector<void*>(step.outputs.size())});
   }
-  const TemporaryLayout layout = LayOut(recipe, program, rows);
+  const TemporaryLayout layout = LayOut(recipe, program.group().world_size, rows);
   made->slots_.resize(graph.inputs().size() + graph.outputs().size());
   std::byte* base = nullptr;
   if (layout.bytes > 0) {

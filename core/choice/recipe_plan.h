@@ -12,8 +12,8 @@
 #include "core/backend/backend_groups.h"
 #include "core/backend/temporaries.h"
 #include "core/base/status.h"
-#include "core/choice/recipe.h"
 #include "core/problem/program.h"
+#include "core/recipe/recipe.h"
 
 namespace cotune {
 
@@ -21,15 +21,16 @@ namespace cotune {
 // the other. Launches and Progress allocate nothing.
 class RecipePlan final : public Plan {
  public:
-  // A collective step: the choice that runs it, and the member of its backend.
+  // The choice of a backend step, and the member of its backend.
   struct StepChoice {
     Choice choice;
     BackendMember* member = nullptr;
   };
 
-  // choices: one for each collective, in the order of the program. kUnsupported: a choice or the
-  // part backend refuses a step, with the reason.
+  // The recipe runs the program. choices: one for each of its backend steps, in their order.
+  // kUnsupported: a choice or the part backend refuses a step, with the reason.
   static Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
+                                               const Recipe& recipe,
                                                std::span<const StepChoice> choices,
                                                const ProgramSupport& support, int64_t deadline_ns);
 

@@ -109,7 +109,44 @@ Result<ChoiceId> ChoiceId::ParseStep(std::string_view text) {
 }
 
 Result<ChoiceId> ChoiceId::FromBackend(std::string_view backend, std::string_view choice_name) {
-  return Parse(fmt::format("{}/{}", backend, choice_name));
+  Result<ChoiceId> id = Parse(fmt::format("{}/{}", backend, choice_name));
+  if (!id) return id;
+  for (const std::string_view key : kHostKeys) {
+    if (id->HostKey(key).empty()) continue;
+    return Malformed(id->text(), fmt::format("the key '{}' is the host's", key));
+  }
+  return id;
+}
+
+std::string ChoiceId::HostKey(std::string_view key) const {
+  for (auto& [name, value] : parameters()) {
+    if (name == key) return std::move(value);
+  }
+  return "";
+}
+
+ChoiceId ChoiceId::WithHostKey(std::string_view key, std::string_view value) const {
+  std::vector<ChoiceId> changed;
+  for (const ChoiceId& step : steps()) {
+    const char* const mark = step.text_.find('?') == std::string::npos ? "?" : "&";
+    changed.push_back({fmt::format("{}{}{}={}", step.text_, mark, key, value), step.slash_});
+  }
+  return Join(changed);
+}
+
+ChoiceId ChoiceId::WithoutHostKeys() const {
+  std::vector<ChoiceId> changed;
+  for (const ChoiceId& step : steps()) {
+    std::string text = step.text_.substr(0, step.text_.find('?'));
+    const char* mark = "?";
+    for (const auto& [key, value] : step.parameters()) {
+      if (std::find(kHostKeys.begin(), kHostKeys.end(), key) != kHostKeys.end()) continue;
+      text += fmt::format("{}{}={}", mark, key, value);
+      mark = "&";
+    }
+    changed.push_back({std::move(text), step.slash_});
+  }
+  return Join(changed);
 }
 
 std::string_view ChoiceId::choice_name() const {

@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_PROBLEM_CHOICE_ID_H_
 #define COTUNE_CORE_PROBLEM_CHOICE_ID_H_
 
+#include <array>
 #include <compare>
 #include <functional>
 #include <span>
@@ -14,14 +15,19 @@
 
 namespace cotune {
 
+// Keys of a step by which the host says what the step runs: `fuse` lists the operations that run
+// inside of the collective, and `via` is the form of the program (core/recipe). No backend's choice
+// has them, and no backend sees them.
+inline constexpr std::array<std::string_view, 2> kHostKeys{"fuse", "via"};
+
 // Grammar: step { "+" step }, and step: backend "/" algorithm [ "?" key "=" value { "&" key "="
 // value } ], for example "host/ring?chunk=65536". backend: [a-z][a-z0-9_]{0,30}; the other parts:
-// [a-z0-9_.-]+; keys are unique in a step and keep their order. A program of several collectives
-// has one step for each of them, or a single one that runs them all.
+// [a-z0-9_.-]+; keys are unique in a step and keep their order; those of the host come last. The id of
+// a program has one step for each backend step of its recipe, or a single one that runs them all.
 class ChoiceId {
  public:
   static Result<ChoiceId> Parse(std::string_view text);
-  // From a backend's name and the ABI's choice name.
+  // From a backend's name and the ABI's choice name. kUsage also if the name has a key of the host.
   static Result<ChoiceId> FromBackend(std::string_view backend, std::string_view choice_name);
 
   // The choice of a program whose collectives run by `steps`, of which there is at least one: just
@@ -32,9 +38,16 @@ class ChoiceId {
   bool has_steps() const { return text_.find('+') != std::string::npos; }
   // The choice of each step; the id itself where it is just one.
   std::vector<ChoiceId> steps() const;
-  // The choices of `count` collectives: one for each, or the one for all. Empty when the id has
+  // The choices of `count` backend steps: one for each, or the one for all. Empty when the id has
   // another number of steps.
   std::vector<ChoiceId> StepsFor(size_t count) const;
+  // The value of a key of the host in the first step; "" if it has none.
+  std::string HostKey(std::string_view key) const;
+  // The same with a key of the host in each step, which has none.
+  ChoiceId WithHostKey(std::string_view key, std::string_view value) const;
+  bool has_host_keys() const { return *this != WithoutHostKeys(); }
+  // The choices of the steps as their backends know them.
+  ChoiceId WithoutHostKeys() const;
   // What follows is that of the first step.
   std::string_view backend() const { return std::string_view(text_).substr(0, slash_); }
   // The backend's own name for the choice: everything after the slash.

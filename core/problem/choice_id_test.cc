@@ -53,5 +53,31 @@ TEST(ChoiceIdTest, MalformedTextSaysWhy) {
   }
 }
 
+TEST(ChoiceIdTest, KeysOfTheHostComeLastAndGoAgain) {
+  for (const char* const text : {"host/ring", "host/ring?chunk=64", "host/a+cuda/b?c=1"}) {
+    const ChoiceId id = ChoiceId::Parse(text).value();
+    EXPECT_FALSE(id.has_host_keys()) << text;
+    EXPECT_EQ(id.HostKey("via"), "") << text;
+    const ChoiceId with = id.WithHostKey("fuse", "-1.2").WithHostKey("via", "split");
+    EXPECT_TRUE(with.has_host_keys()) << text;
+    EXPECT_EQ(ChoiceId::Parse(with.text()).value(), with) << text;
+    EXPECT_EQ(with.HostKey("via"), "split");
+    EXPECT_EQ(with.HostKey("fuse"), "-1.2");
+    EXPECT_EQ(with.WithoutHostKeys(), id) << text;
+    EXPECT_EQ(with.backend(), id.backend());
+  }
+  EXPECT_EQ(ChoiceId::Parse("host/a+cuda/b?c=1")->WithHostKey("via", "x").text(),
+            "host/a?via=x+cuda/b?c=1&via=x");
+}
+
+TEST(ChoiceIdTest, NoBackendHasKeysOfTheHost) {
+  EXPECT_TRUE(ChoiceId::FromBackend("host", "ring?chunk=64").has_value());
+  for (const char* const name : {"ring?via=1", "ring?chunk=64&fuse=1"}) {
+    const Result<ChoiceId> id = ChoiceId::FromBackend("host", name);
+    ASSERT_FALSE(id.has_value()) << name;
+    EXPECT_NE(id.error().ToText().find("is the host's"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace cotune

@@ -17,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/testing/random_program.h"
 #include "core/testing/tune_on_ranks.h"
+#include "core/testing/twin_recipes.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 
@@ -146,6 +147,49 @@ TEST(ProgramTuneTest, TheBestOfEachOfSeveralCollectivesAreCombined) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(view.outcome->measured_cells, 0);
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), best);
+  }
+}
+
+// Both all_reduces have the same operand, so that one of them is enough.
+constexpr char kTwins[] =
+    "%x = input f32 [R, 64]\n%a = all_reduce sum %x\n%b = all_reduce sum %x\n%y = relu %a\n"
+    "%z = neg %b\nreturn %y, %z\n";
+
+TEST(ProgramTuneTest, ASecondFormIsListedRacedKeptAndMadeReadyAgain) {
+  const TwinRecipes recipes;
+  Tune tune;
+  tune.choices = LatencyAndBandwidth;
+  tune.node_programs = {kTwins};
+  tune.node_sizes = {{1024, 65536}};
+  tune.recipes = &recipes;
+  MemoryOfCells memory;
+  tune.known = &memory;
+  for (const bool is_known : {false, true}) {
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      EXPECT_EQ(view.outcome->measured_cells, is_known ? 0 : 2);
+      EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 1024), "scripted/latency?via=once");
+      EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 65536), "scripted/bandwidth?via=once");
+      ASSERT_EQ(view.cells.size(), 2u);
+      for (const CellResult& cell : view.cells) {
+        std::set<std::string> raced;
+        for (const Verdict& verdict : cell.verdicts) {
+          EXPECT_TRUE(verdict.has_time()) << verdict.id.text() << ": " << verdict.reason;
+          EXPECT_EQ(verdict.is_default, verdict.id.text() == "scripted/usual");
+          raced.insert(verdict.id.text());
+        }
+        EXPECT_EQ(raced, (std::set<std::string>{
+                             "scripted/usual", "scripted/latency", "scripted/bandwidth",
+                             "scripted/usual?via=once", "scripted/latency?via=once",
+                             "scripted/bandwidth?via=once"}));
+      }
+    }
+  }
+  // A job without that form cannot run its choices: the known cells do not count.
+  tune.recipes = nullptr;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 1024), "scripted/latency");
   }
 }
 

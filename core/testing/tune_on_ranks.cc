@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/recipe/unfused_recipes.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
@@ -57,7 +58,11 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
       Temporaries temporaries(*device);
       backend.says_it_has_parts = true;
-      (*groups)->set_program_support({.part_backend = &backend, .temporaries = &temporaries});
+      const UnfusedRecipes unfused;
+      (*groups)->set_program_support(
+          {.part_backend = &backend,
+           .temporaries = &temporaries,
+           .recipes = tune.recipes != nullptr ? tune.recipes : &unfused});
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);
       view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);

@@ -83,6 +83,7 @@ struct Tune {
   int register_fails_on_rank = -1;
   std::function<DeviceScript(int rank)> device;
   MeasuredWinners base;
+  const RecipeSource* recipes = nullptr;  // nullptr: unfused ones
   // As in TuneParts, for each rank; nullptr: cells are not judged by their steadiness.
   std::function<std::function<std::optional<ProcessorTimes>()>(int rank)> processor_times = nullptr;
 };

@@ -47,7 +47,7 @@ FOLDERS = {
 }
 # The stages of a folder, in the order of their includes. A file beside the stages may include all of them.
 STAGES = {
-    "core": ["base", "problem", "ranks", "backend", "selection", "events", "database", "choice", "benchmark", "scheduler"],
+    "core": ["base", "problem", "recipe", "ranks", "backend", "selection", "events", "database", "choice", "benchmark", "scheduler"],
     "sync": ["wire", "machine", "simulated", "exchange", "socket"],
     "plugins/cuda": ["kernels", "memory", "compile", "choices", "parts", "group", "cpu_runner"],
     "cli": ["input", "output", "session", "commands"],

@@ -9,6 +9,7 @@
 #include "core/backend/temporaries.h"
 #include "core/database/known_cells.h"
 #include "core/events/stage_observer.h"
+#include "core/recipe/unfused_recipes.h"
 #include "core/testing/scripted_ranks.h"
 #include "sync/wire/wire.pb.h"
 #include "tests/simulated/simulated_ranks.h"
@@ -58,7 +59,8 @@ class RankOfTune {
   Result<TuneOutcome> Run(KnownCells& known) {
     COTUNE_TRY(const std::unique_ptr<RankExchange> exchange, rank_.Join());
     COTUNE_TRY(const auto groups, MakeGroups(*exchange));
-    groups->set_program_support({.part_backend = &parts_, .temporaries = &temporaries_});
+    groups->set_program_support(
+        {.part_backend = &parts_, .temporaries = &temporaries_, .recipes = &recipes_});
     StageObserver observer;
     CallWatchdog watchdog(standing_clock_);
     Scheduler scheduler({.exchange = *exchange,
@@ -95,6 +97,7 @@ class RankOfTune {
   HubForTest part_hub_;
   BackendForTest parts_;
   Temporaries temporaries_;
+  const UnfusedRecipes recipes_;
 };
 
 }  // namespace

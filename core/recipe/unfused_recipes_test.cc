@@ -1,4 +1,4 @@
-#include "core/choice/recipe.h"
+#include "core/recipe/unfused_recipes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,14 +23,15 @@ TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
                           "%s = all_reduce sum %x\n%t = add %s, %r\n%y = rms_norm %t, %g\n"
                           "return %y, %t into %r\n"));
   ASSERT_THAT(recipe.steps, SizeIs(2));
-  EXPECT_EQ(recipe.steps[0].collective, 0u);
+  ASSERT_NE(recipe.steps[0].backend_step(), nullptr);
+  EXPECT_EQ(recipe.steps[0].backend_step()->collective, 0u);
   EXPECT_THAT(recipe.steps[0].inputs, ElementsAre(0));
   // Inputs are slots 0 to 2, the outputs 3 and 4. The sum lies where %y will.
   EXPECT_THAT(recipe.steps[0].outputs, ElementsAre(3));
   EXPECT_THAT(recipe.steps[1].inputs, ElementsAre(1, 2, 3));
   EXPECT_THAT(recipe.steps[1].outputs, ElementsAre(1, 3));
-  EXPECT_EQ(recipe.steps[1].part->outputs()[0].into, 0);  // the part's first input
-  EXPECT_EQ(recipe.steps[1].part->outputs()[1].into, 2);
+  EXPECT_EQ(recipe.steps[1].part()->program.outputs()[0].into, 0);  // the part's first input
+  EXPECT_EQ(recipe.steps[1].part()->program.outputs()[1].into, 2);
   ASSERT_THAT(recipe.temporaries, SizeIs(0));
 }
 
@@ -71,8 +72,8 @@ TEST(RecipeTest, CollectivesThatDoNotDependShareTheirPart) {
       Graph("%a = input f32 [1, 8]\n%b = input f32 [1, 4]\n%sa = all_reduce sum %a\n"
             "%ha = mul %sa, 0.5\n%sb = all_reduce sum %b\n%hb = mul %sb, 0.5\nreturn %ha, %hb\n"));
   ASSERT_THAT(recipe.steps, SizeIs(3));
-  EXPECT_TRUE(recipe.steps[0].collective && recipe.steps[1].collective);
-  EXPECT_THAT(recipe.steps[2].part->nodes(), SizeIs(2));
+  EXPECT_THAT(recipe.backend_steps(), ElementsAre(0, 1));
+  EXPECT_THAT(recipe.steps[2].part()->program.nodes(), SizeIs(2));
 }
 
 // %late is behind the second collective and reads %r, which %early, behind the first one,
@@ -101,7 +102,7 @@ TEST(RecipeTest, TemporariesShareMemoryWhenTheyAreNotAliveTogether) {
           .value();
   const Recipe recipe = UnfusedRecipe(program.graph());
   ASSERT_THAT(recipe.temporaries, SizeIs(4));  // the last sum lies in the output
-  const TemporaryLayout layout = LayOut(recipe, program, 10);
+  const TemporaryLayout layout = LayOut(recipe, 2, 10);
   EXPECT_EQ(layout.bytes, 2u * 2560);  // of 2560 bytes each
   for (size_t i = 0; i < recipe.temporaries.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -120,7 +121,7 @@ TEST(RecipeTest, CollectivesBetweenOperandsOfTheProgramRunOnRegisteredMemory) {
     const Program program = Program::Bind(Graph(text), {MemoryKind::kHost, 4, 4, buffers}).value();
     EXPECT_EQ(program.group().buffers, buffers);
     EXPECT_EQ(program.anchor().buffer_class, buffers);
-    return CollectiveSteps(UnfusedRecipe(program.graph()), program, 12, 7);
+    return BackendCalls(UnfusedRecipe(program.graph()), program, 12, 7).value();
   };
   const std::string norm =
       "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n";

@@ -1,18 +1,18 @@
-#include "core/choice/recipe.h"
+#include "core/recipe/unfused_recipes.h"
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
-#include "core/base/check.h"
 #include "fmt/format.h"
 
 namespace cotune {
 namespace {
-
-constexpr uint64_t kAlignmentBytes = 256;
 
 bool IsCollective(const ProgramGraph& graph, size_t node) {
   return std::holds_alternative<CollectiveNode>(graph.nodes()[node]);
@@ -97,7 +97,7 @@ class Levels {
 // Appends steps and gives each value its slot.
 class RecipeMaker {
  public:
-  explicit RecipeMaker(const ProgramGraph& graph) : graph_(graph) {
+  explicit RecipeMaker(const ProgramGraph& graph) : graph_(graph), recipe_{graph, {}, {}} {
     const auto inputs = static_cast<SlotIndex>(graph.inputs().size());
     for (SlotIndex slot = 0; slot < inputs; ++slot) slots_[slot] = slot;
     for (size_t i = 0; i < graph.outputs().size(); ++i) {
@@ -111,8 +111,7 @@ class RecipeMaker {
 
   void AddCollective(size_t node) {
     const ValueIndex operand = std::get<CollectiveNode>(graph_.nodes()[node]).operand;
-    RecipeStep step{
-        .collective = node, .part = std::nullopt, .inputs = {SlotOf(operand)}, .outputs = {}};
+    RecipeStep step{.work = BackendStep{node}, .inputs = {SlotOf(operand)}, .outputs = {}};
     Read(operand, 1);
     step.outputs.push_back(Define(graph_.value_of_node(node)));
     recipe_.steps.push_back(std::move(step));
@@ -138,10 +137,8 @@ class RecipeMaker {
       else if (readers_left_[value] > read_inside[value])
         leaving.push_back({value, -1});
     }
-    RecipeStep step{.collective = std::nullopt,
-                    .part = graph_.Region(nodes, leaving).Lower(),
-                    .inputs = {},
-                    .outputs = {}};
+    RecipeStep step{
+        .work = PartStep{graph_.Region(nodes, leaving).Lower()}, .inputs = {}, .outputs = {}};
     for (const auto& [value, operands] : entering) {
       step.inputs.push_back(SlotOf(value));
       Read(value, operands);
@@ -218,22 +215,23 @@ class OutputReuse {
   // overwrites the temporary.
   std::optional<SlotIndex> Reuse(size_t last_step, SlotIndex temporary) {
     RecipeStep& step = recipe_.steps[last_step];
-    if (!step.part) return std::nullopt;
+    auto* const found = std::get_if<PartStep>(&step.work);
+    if (found == nullptr) return std::nullopt;
+    ProgramGraph& part = found->program;
     const auto read = std::find(step.inputs.begin(), step.inputs.end(), temporary);
     if (read == step.inputs.end()) return std::nullopt;
     const auto input = static_cast<ValueIndex>(read - step.inputs.begin());
     for (size_t i = 0; i < step.outputs.size(); ++i) {
       const SlotIndex slot = step.outputs[i];
-      const ProgramOutput& output = step.part->outputs()[i];
+      const ProgramOutput& output = part.outputs()[i];
       const bool is_free = slot >= first_output_ && slot < first_temporary_ && output.into < 0;
-      if (!is_free || step.part->type(output.value) != step.part->type(input)) continue;
-      ProgramParts parts{step.part->name(), step.part->inputs(), step.part->nodes(),
-                         step.part->outputs()};
+      if (!is_free || part.type(output.value) != part.type(input)) continue;
+      ProgramParts parts{part.name(), part.inputs(), part.nodes(), part.outputs()};
       parts.outputs[i].into = input;
       // Refused where a later operation still reads the temporary.
       auto overwriting = ProgramGraph::Verify(std::move(parts), true);
       if (!overwriting) continue;
-      step.part = std::move(*overwriting);
+      part = std::move(*overwriting);
       return slot;
     }
     return std::nullopt;
@@ -271,57 +269,20 @@ Recipe UnfusedRecipe(const ProgramGraph& graph) {
   return recipe;
 }
 
-std::vector<CollectiveStep> CollectiveSteps(const Recipe& recipe, const Program& program,
-                                            uint64_t rows, uint64_t topology_digest) {
-  const ProgramGraph& graph = program.graph();
-  const auto operands = static_cast<SlotIndex>(graph.inputs().size() + graph.outputs().size());
-  std::vector<CollectiveStep> steps;
-  for (const size_t node : graph.collectives()) {
-    const auto step = std::find_if(recipe.steps.begin(), recipe.steps.end(),
-                                   [&](const RecipeStep& each) { return each.collective == node; });
-    COTUNE_CHECK(step != recipe.steps.end(), "a recipe runs every collective");
-    CollectiveStep& made = steps.emplace_back();
-    made.problem = program.ProblemOf(node, rows, topology_digest);
-    if (program.anchor().buffer_class == BufferClass::kPlain) continue;
-    const bool reads_operand = step->inputs.front() < operands;
-    if (reads_operand && step->outputs.front() < operands) {
-      made.problem.cls.buffer_class = BufferClass::kSymmetric;
-      continue;
-    }
-    made.why_plain = fmt::format("its {} lies between two steps, in memory of the job",
-                                 reads_operand ? "value" : "operand");
-  }
-  return steps;
+std::vector<Form> UnfusedRecipes::Forms(const Program& program, uint64_t /*rows*/) const {
+  std::vector<Form> forms;
+  forms.push_back({"", UnfusedRecipe(program.graph())});
+  return forms;
 }
 
-TemporaryLayout LayOut(const Recipe& recipe, const Program& program, uint64_t rows) {
-  TemporaryLayout layout;
-  struct Placed {
-    const RecipeTemporary* temporary;
-    uint64_t begin, end;
-  };
-  std::vector<Placed> placed;
-  for (const RecipeTemporary& temporary : recipe.temporaries) {
-    const uint64_t bytes = program.BytesOf(temporary.value, rows);
-    const uint64_t rounded = (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    // The lowest place that is free while this one is alive.
-    std::vector<std::pair<uint64_t, uint64_t>> taken;
-    for (const Placed& other : placed) {
-      const bool overlaps = other.temporary->last_step >= temporary.first_step &&
-                            other.temporary->first_step <= temporary.last_step;
-      if (overlaps) taken.emplace_back(other.begin, other.end);
-    }
-    std::sort(taken.begin(), taken.end());
-    uint64_t begin = 0;
-    for (const auto& [from, to] : taken) {
-      if (begin + rounded <= from) break;
-      begin = std::max(begin, to);
-    }
-    placed.push_back({&temporary, begin, begin + rounded});
-    layout.offsets.push_back(begin);
-    layout.bytes = std::max(layout.bytes, begin + rounded);
+Result<Recipe> UnfusedRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const {
+  for (const std::string_view key : kHostKeys) {
+    const std::string value = id.HostKey(key);
+    if (value.empty()) continue;
+    return Fail(ErrorCode::kUnsupported, fmt::format("no recipe is known for {}={}", key, value),
+                id.text());
   }
-  return layout;
+  return UnfusedRecipe(graph);
 }
 
 }  // namespace cotune

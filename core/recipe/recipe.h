@@ -1,0 +1,86 @@
+// How a program is cut into steps: collectives, which a choice runs, and parts between them.
+#ifndef COTUNE_CORE_RECIPE_RECIPE_H_
+#define COTUNE_CORE_RECIPE_RECIPE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/problem/problem.h"
+#include "core/problem/program.h"
+#include "core/problem/program_graph.h"
+
+namespace cotune {
+
+// The place of a value: inputs of the program first, then its outputs, then temporaries. An output
+// that overwrites an input lies in that input's slot. A value that the last step to read it turns
+// into an output of the same type lies in that output's.
+using SlotIndex = int32_t;
+
+// Runs by a backend's choice, which the id of the recipe names.
+struct BackendStep {
+  size_t collective = 0;  // its node in the graph of the recipe
+};
+
+// Runs on each rank alone.
+struct PartStep {
+  ProgramGraph program;  // lowered
+};
+
+struct RecipeStep {
+  std::variant<BackendStep, PartStep> work;
+  // The slots of the step's operands and values: one each for a collective, one for each input and
+  // output of a part.
+  std::vector<SlotIndex> inputs;
+  std::vector<SlotIndex> outputs;
+
+  const BackendStep* backend_step() const { return std::get_if<BackendStep>(&work); }
+  const PartStep* part() const { return std::get_if<PartStep>(&work); }
+};
+
+// A value that only steps see.
+struct RecipeTemporary {
+  ValueIndex value = 0;   // of the graph of the recipe
+  size_t first_step = 0;  // that defines it
+  size_t last_step = 0;   // that reads it
+};
+
+// Plain data; follows from the program's graph and an id alone, so that all ranks have the same one.
+struct Recipe {
+  // The program, or an equal one with the same inputs and outputs and other operations.
+  ProgramGraph graph;
+  std::vector<RecipeStep> steps;
+  std::vector<RecipeTemporary> temporaries;
+
+  // The indexes of the steps that choices run, in the order of the steps of an id: by their
+  // collectives in the graph. They may run in another order.
+  std::vector<size_t> backend_steps() const;
+};
+
+// A collective as a recipe runs it.
+struct BackendCall {
+  Problem problem;
+  // Why it runs on plain buffers although the operands of the program are registered; "" if it does
+  // not, or they are not.
+  std::string why_plain;
+};
+// The calls of the backend steps at R rows of a program that the recipe runs, in the order of
+// Recipe::backend_steps(). If the program's operands are registered, so are the buffers of a
+// collective whose operand and value both are such operands. kUsage: the graph does not fit the
+// group of the program.
+Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Program& program,
+                                              uint64_t rows, uint64_t topology_digest);
+
+// Places of the temporaries at R rows. Two that are never alive at the same time may share memory.
+struct TemporaryLayout {
+  std::vector<uint64_t> offsets;  // multiples of 256, in the order of the temporaries
+  uint64_t bytes = 0;             // in all
+};
+TemporaryLayout LayOut(const Recipe& recipe, int32_t world_size, uint64_t rows);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_RECIPE_RECIPE_H_

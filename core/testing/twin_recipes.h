@@ -1,0 +1,21 @@
+// A second form of programs, for tests of what the recipes of a program go through.
+#ifndef COTUNE_CORE_TESTING_TWIN_RECIPES_H_
+#define COTUNE_CORE_TESTING_TWIN_RECIPES_H_
+
+#include <vector>
+
+#include "core/recipe/recipe_source.h"
+
+namespace cotune {
+
+// Adds the form "once" to programs in which two collectives of one kind have the same operand: the
+// second one is left out, and its readers read the value of the first.
+class TwinRecipes final : public RecipeSource {
+ public:
+  std::vector<Form> Forms(const Program& program, uint64_t rows) const override;
+  Result<Recipe> RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const override;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_TESTING_TWIN_RECIPES_H_
