@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/testing/twin_recipes.h"
 #include "integration/dispatcher.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/nccl/testing/fakes.h"
@@ -158,6 +159,7 @@ class DispatcherCaptureTest : public ::testing::Test {
     options.memory = MemoryKind::kCuda;
     options.catalogue.tables = {Table()};
     options.lines = &warnings_;
+    options.recipes = recipes_;
     Result<std::unique_ptr<Job>> job = Job::Join(options);
     ASSERT_TRUE(job) << job.error().ToText();
     job_ = std::move(*job);
@@ -199,6 +201,8 @@ class DispatcherCaptureTest : public ::testing::Test {
   std::unique_ptr<Dispatcher> dispatcher_;
   float send_[16] = {};
   float recv_[16] = {};
+  float second_[16] = {};
+  std::shared_ptr<const RecipeSource> recipes_;
 };
 
 TEST_F(DispatcherCaptureTest, CapturedCallsOfAChoiceThatCannotBeRunTheDefaultWithOneWarning) {
@@ -461,6 +465,39 @@ TEST_F(DispatcherCaptureTest, AProgramThatIsNotReadyIsRefusedInACaptureAndTheGro
   const Status ran = dispatcher_->Run(call);
   EXPECT_TRUE(ran) << ran.error().ToText();
   EXPECT_THAT(backend_.launches, ElementsAre(Pair("plain", 2)));
+}
+
+// The second sum is the first one again, so that the form "once" has two collectives of three.
+TEST_F(DispatcherCaptureTest, AWinnerOfASecondFormIsCapturedIfItCanBe) {
+  recipes_ = std::make_shared<TwinRecipes>();
+  Join(false);
+  const ProgramGraph graph = ProgramGraph::Parse(
+                                 "%x = input f32 [R, 4]\n%s = all_reduce sum %x\n"
+                                 "%t = all_reduce sum %x\n%u = all_reduce max %t\n"
+                                 "return %s, %u\n")
+                                 .value();
+  const DispatchKey key =
+      DispatchKey::Of(Program::Bind(graph, {MemoryKind::kCuda, 1, 1}).value().anchor());
+  const void* const inputs[] = {&send_};
+  void* const outputs[] = {&recv_, &second_};
+  const ProgramCall call{.graph = &graph, .rows = 4, .inputs = inputs, .outputs = outputs};
+  const auto launches = [&](const char* winner, bool is_captured) {
+    cuda_.is_capturing = false;
+    dispatcher_->SetTable(*DispatchTable::Build(
+        {DispatchRow{key, {SizeRange{0, UINT64_MAX, *ChoiceId::Parse(winner)}}}}));
+    EXPECT_TRUE(dispatcher_->Prepare(call));
+    backend_.launches.clear();
+    cuda_.is_capturing = is_captured;
+    const Status ran = dispatcher_->Run(call);
+    EXPECT_TRUE(ran) << ran.error().ToText();
+    return backend_.launches;
+  };
+  for (const bool is_captured : {false, true}) {
+    EXPECT_THAT(launches("graphs/other?via=once", is_captured), ElementsAre(Pair("other", 2)));
+    EXPECT_THAT(launches("graphs/other", is_captured), ElementsAre(Pair("other", 3)));
+  }
+  EXPECT_THAT(launches("graphs/eager?via=once", false), ElementsAre(Pair("eager", 2)));
+  EXPECT_THAT(launches("graphs/eager?via=once", true), ElementsAre(Pair("plain", 3)));
 }
 
 // Another rank may capture the same collectives as two programs.

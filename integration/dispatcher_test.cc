@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/event_sink.h"
 #include "integration/testing/allocation_count.h"
+#include "core/testing/twin_recipes.h"
 #include "integration/testing/dispatcher_fixture.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
@@ -89,6 +91,40 @@ TEST_F(DispatcherTest, RegisteredOperandsOfAProgramHaveRowsOfTheirOwn) {
   EXPECT_EQ(runs(), "fake/plain_winner");
   groups.UnregisterMemory(send_.data());
   EXPECT_EQ(runs(), "fake/plain_winner");
+}
+
+TEST_F(DispatcherTest, AWinnerOfASecondFormRunsItsRecipe) {
+  const ProgramGraph graph = ProgramGraph::Parse(
+                                 "%x = input f32 [R, 4]\n%a = all_reduce sum %x\n"
+                                 "%b = all_reduce sum %x\n%y = neg %a\n%z = mul %b, 2\n"
+                                 "return %y, %z\n")
+                                 .value();
+  const DispatchKey key =
+      DispatchKey::Of(Program::Bind(graph, {MemoryKind::kHost, 1, 1}).value().anchor());
+  std::vector<float> second(16);
+  SumOf(16);
+  const void* const inputs[] = {send_.data()};
+  void* const outputs[] = {recv_.data(), second.data()};
+  const ProgramCall call{.graph = &graph, .rows = 4, .inputs = inputs, .outputs = outputs};
+  for (const bool has_form : {true, false}) {
+    recipes_ = has_form ? std::make_shared<TwinRecipes>() : nullptr;
+    JoinFake("choice usual default\nchoice winner\nparts");
+    dispatcher_->SetTable(*DispatchTable::Build(
+        {DispatchRow{key, {{0, UINT64_MAX, Id("fake/winner?via=once")}}}}));
+    recv_.assign(16, 0);
+    second.assign(16, 0);
+    const Status ran = dispatcher_->Run(call);
+    ASSERT_TRUE(ran) << ran.error().ToText();
+    for (size_t i = 0; i < 16; ++i) {
+      EXPECT_EQ(recv_[i], -3.0F) << i;
+      EXPECT_EQ(second[i], 6.0F) << i;
+    }
+    // A job that does not know the form runs the default.
+    EXPECT_EQ(dispatcher_->Explain(call).value().choice.text(),
+              has_form ? "fake/winner?via=once" : "fake/usual");
+    dispatcher_.reset();
+    job_.reset();
+  }
 }
 
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasuredSize) {

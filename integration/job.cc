@@ -267,7 +267,7 @@ void Job::ProvideForPrograms() {
       {.part_backend = groups_->part_backend(),
        .temporaries = temporaries_.get(),
        .rounds_values = options_.settings.numerics == NumericsRule::kSame,
-       .recipes = &recipes_});
+       .recipes = &recipes()});
 }
 
 void Job::set_settings(const TuningSettings& settings) {
@@ -362,7 +362,7 @@ Result<Choice> Job::DefaultChoice(const Program& program, const Problem& problem
                              ? groups_->part_backend() != nullptr
                              : has_any(backends) || has_any(catalogue_->part_backends());
   ChoiceList list =
-      ListChoicesOf(in_use, {has_parts, options_.settings.numerics, &recipes_}, program, problem);
+      ListChoicesOf(in_use, {has_parts, options_.settings.numerics, &recipes()}, program, problem);
   for (Choice& choice : list.choices) {
     if (choice.is_default) return std::move(choice);
   }

@@ -23,6 +23,7 @@
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/places.h"
 #include "core/ranks/rank_exchange.h"
+#include "core/recipe/recipe_source.h"
 #include "core/recipe/unfused_recipes.h"
 #include "integration/backend_catalogue.h"
 #include "integration/call_watch.h"
@@ -81,6 +82,9 @@ struct JobOptions {
   JobPurpose purpose = JobPurpose::kRun;
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
+  // The forms of programs; equal on all ranks. nullptr: collectives run by themselves, with parts
+  // between them.
+  std::shared_ptr<const RecipeSource> recipes;
   StageObserver* observer = nullptr;  // may be nullptr
   // For lines of plugins and of the control channel, from any thread; outlives the job; may be
   // nullptr.
@@ -173,6 +177,9 @@ class Job {
 
  private:
   Job();
+  const RecipeSource& recipes() const {
+    return options_.recipes != nullptr ? *options_.recipes : unfused_;
+  }
   // The exchange over a Unix socket.
   Result<std::unique_ptr<RankExchange>> ConnectSocket(const ExchangeRequest& request) const;
   // The exchange of the caller, after the ranks have compared their versions over it.
@@ -208,7 +215,7 @@ class Job {
   std::unique_ptr<BackendGroups> groups_;
   std::shared_ptr<CapturedMemory> captured_memory_ = std::make_shared<CapturedMemory>();
   std::unique_ptr<Temporaries> temporaries_;  // of programs; destroyed after all plans
-  const UnfusedRecipes recipes_;              // of programs; destroyed after all that uses them
+  const UnfusedRecipes unfused_;              // the recipes if the options have none
   std::unique_ptr<GroupStop> stop_;           // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;

@@ -76,6 +76,7 @@ class DispatcherTest : public ::testing::Test {
     options.context.socket_path = folder_ + "/s";
     options.catalogue.tables = {table};
     options.lines = lines_;
+    options.recipes = recipes_;
     if (!fake_script.empty()) options.catalogue.settings["fake.script"] = fake_script;
     Result<std::unique_ptr<Job>> job = Job::Join(options);
     ASSERT_TRUE(job) << job.error().ToText();
@@ -103,7 +104,8 @@ class DispatcherTest : public ::testing::Test {
     return explanation ? explanation->choice.text() : explanation.error().ToText();
   }
 
-  EventSink* lines_ = nullptr;  // JoinWith gives it to the job
+  EventSink* lines_ = nullptr;  // JoinWith gives both to the job
+  std::shared_ptr<const RecipeSource> recipes_;
   std::string folder_;
   std::unique_ptr<Job> job_;
   std::unique_ptr<Dispatcher> dispatcher_;
