@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/testing/twin_recipes.h"
+
 namespace cotune {
 namespace {
 
@@ -54,14 +56,33 @@ std::string WinnerAt(const DispatchTable& table, const Program& program, uint64_
                                            : table.choices()[static_cast<size_t>(index)].text();
 }
 
-// The collectives of a program at R rows, in the order of a choice's steps.
-std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor) {
-  if (program.is_single_collective()) return {anchor};
-  std::vector<Problem> collectives;
-  for (const size_t node : program.graph().collectives()) {
-    collectives.push_back(program.ProblemOf(node, program.RowsAt(anchor), 0));
+std::vector<Problem> ProblemsOf(const Recipe& recipe, const Program& program,
+                                const Problem& anchor) {
+  std::vector<Problem> problems;
+  for (const BackendCall& call :
+       BackendCalls(recipe, program, program.RowsAt(anchor), 0).value()) {
+    problems.push_back(call.problem);
   }
-  return collectives;
+  return problems;
+}
+
+// The collectives of each form of a program, in the order of a choice's steps.
+std::vector<std::vector<Problem>> CollectivesOfForms(const Program& program,
+                                                     const Problem& anchor) {
+  if (program.is_single_collective()) return {{anchor}};
+  std::vector<std::vector<Problem>> forms;
+  for (const Form& form : TwinRecipes().Forms(program, program.RowsAt(anchor))) {
+    forms.push_back(ProblemsOf(form.recipe, program, anchor));
+  }
+  return forms;
+}
+
+// The collectives that a choice runs; empty if the program has no such form.
+std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor,
+                                   const ChoiceId& id) {
+  if (program.is_single_collective()) return {anchor};
+  const Result<Recipe> recipe = TwinRecipes().RecipeOf(program.graph(), id);
+  return recipe ? ProblemsOf(*recipe, program, anchor) : std::vector<Problem>();
 }
 
 const SimulatedChoice* FindChoice(const TuneOfRank& tune, const ChoiceId& step) {
@@ -94,11 +115,17 @@ int64_t LowestCostNs(const TuneOfRank& tune, const Problem& problem) {
 // what the scripts say.
 std::string WhyNoWinner(const TuneOfRank& tune, const Program& program, uint64_t bytes,
                         const ChoiceId& winner, bool is_exact) {
-  const std::vector<Problem> collectives = CollectivesOf(program, program.ProblemAt(bytes, 0));
-  const std::vector<ChoiceId> steps = winner.StepsFor(collectives.size());
+  const Problem problem = program.ProblemAt(bytes, 0);
+  const std::vector<Problem> collectives = CollectivesOf(program, problem, winner);
+  const std::vector<ChoiceId> steps = winner.WithoutHostKeys().StepsFor(collectives.size());
   if (steps.empty()) return "it has another number of steps";
+  int64_t lowest_ns = INT64_MAX;
+  for (const std::vector<Problem>& form : CollectivesOfForms(program, problem)) {
+    int64_t form_ns = 0;
+    for (const Problem& each : form) form_ns += LowestCostNs(tune, each);
+    lowest_ns = std::min(lowest_ns, form_ns);
+  }
   int64_t cost_ns = 0;
-  int64_t lowest_ns = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     const SimulatedChoice* choice = FindChoice(tune, steps[i]);
     if (choice == nullptr) return "no backend lists it";
@@ -106,7 +133,6 @@ std::string WhyNoWinner(const TuneOfRank& tune, const Program& program, uint64_t
       return std::string(Name(choice->defect));
     }
     cost_ns += CostNs(*choice, collectives[i]);
-    lowest_ns += LowestCostNs(tune, collectives[i]);
   }
   // Inside the noise the default wins.
   const auto limit_ns = static_cast<double>(lowest_ns) * (1 + tune.settings.noise_percent / 100);

@@ -9,8 +9,8 @@
 #include "core/backend/temporaries.h"
 #include "core/database/known_cells.h"
 #include "core/events/stage_observer.h"
-#include "core/recipe/unfused_recipes.h"
 #include "core/testing/scripted_ranks.h"
+#include "core/testing/twin_recipes.h"
 #include "sync/wire/wire.pb.h"
 #include "tests/simulated/simulated_ranks.h"
 
@@ -97,7 +97,7 @@ class RankOfTune {
   HubForTest part_hub_;
   BackendForTest parts_;
   Temporaries temporaries_;
-  const UnfusedRecipes recipes_;
+  const TwinRecipes recipes_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <iterator>
 #include <utility>
 
 #include "core/base/check.h"
@@ -30,6 +31,9 @@ constexpr const char* kPrograms[] = {
     "%x = input f32 [R, 2]\n%a = all_reduce sum %x\n%m = mul %a, {}\n%b = all_reduce sum %m\n"
     "return %b\n",
     "%x = input f64 [R, 1]\n%y = broadcast %x, root=1\n%z = mul %y, {}\nreturn %z\n",
+    // Twins, of which the form "once" of TwinRecipes runs one.
+    "%x = input f32 [R, 2]\n%a = all_reduce sum %x\n%b = all_reduce sum %x\n%y = mul %a, {}\n"
+    "%z = neg %b\nreturn %y, %z\n",
 };
 
 class ScheduleMaker {
@@ -100,7 +104,7 @@ class ScheduleMaker {
       cls.in_place = cls.collective == Collective::kAllReduce && OneIn(2);
       return *Program::SingleCollective(cls);
     }
-    const char* const text = kPrograms[static_cast<size_t>(Below(7))];
+    const char* const text = kPrograms[static_cast<size_t>(Below(static_cast<int>(std::size(kPrograms))))];
     const Result<ProgramGraph> graph =
         ProgramGraph::Parse(fmt::format(fmt::runtime(text), 2 + Below(50)));
     COTUNE_CHECK(graph.has_value(), "the programs of the test are right");
