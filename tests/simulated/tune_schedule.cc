@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 #include <iterator>
+#include <random>
 #include <utility>
 
 #include "core/base/check.h"
