@@ -239,7 +239,7 @@ EvaluatedValue EvaluateCompute(const ComputeNode& node, const ValueType& type, u
     EvaluateWhere(node, operands, result);
   } else if (node.op == Op::kCast) {
     EvaluateCast(node, operands, result);
-  } else if (traits.is_compound || traits.is_row_reduction) {
+  } else if (traits.is_compound() || traits.is_row_reduction()) {
     EvaluateRows(node, operands, result);
   } else if (IsFloat(type.dtype)) {
     EvaluateFloats(node, operands, ArithmeticOf(type.dtype), result);

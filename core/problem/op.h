@@ -7,62 +7,55 @@
 #include <string_view>
 
 #include "core/base/status.h"
+#include "core/problem/language.h"
 
 namespace cotune {
 
-// The value of a primitive equals that of the plugin ABI; append only. Compounds exist for users
-// and for explanations: ProgramGraph::Lower replaces them by primitives, and no backend sees one.
-enum class Op : uint8_t {
-  // Elementwise. Arithmetic is f32 inside (f64 for f64; integers wrap around).
-  kAdd = 1,
-  kSub = 2,
-  kMul = 3,
-  kDiv = 4,  // floats only
-  kMin = 5,  // NaN when an operand is NaN
-  kMax = 6,  // the same
-  kNeg = 7,
-  kAbs = 8,
-  kRelu = 9,  // max(x, 0)
-  kGeluErf = 10,
-  kGeluTanh = 11,
-  kSilu = 12,
-  kTanh = 13,
-  kSigmoid = 14,
-  kExp = 15,
-  kLog = 16,
-  kSqrt = 17,
-  kRsqrt = 18,  // 1 / sqrt(x)
-  kRound = 19,  // to the nearest integer, ties to even
-  kClamp = 20,  // constants: low, high; NaN stays NaN
-  kLess = 21,   // u8: 1 where a < b, else 0
-  kEqual = 22,  // u8: 1 where a == b, else 0
-  kWhere = 23,  // (u8 condition, a, b): a where the condition is not 0
-  kCast = 24,   // to another dtype, see its rules in program_graph.h
-  // Row reductions: rows x columns to rows x 1, f32 (f64 for f64).
-  kRowSum = 32,
-  kRowMax = 33,  // NaN when an element is NaN
-  // Compounds.
-  kRowMean = 64,
-  kRowMeanSquare = 65,
-  kRmsNorm = 66,        // (x, gamma), constants: eps
-  kLayerNorm = 67,      // (x, gamma, beta), constants: eps
-  kSoftmax = 68,        // over a row
-  kQuantizeScale = 69,  // (x), to: the f32 scale of each row, max(|x|, 1e-12) / largest of `to`
-  kQuantize = 70,       // (x, scale), to: x / scale, rounded, clamped to its range (i8: +-127)
+// The list of language.h as an enumeration. The value of a primitive equals that of the plugin ABI.
+#define COTUNE_ENUMERATOR(enumerator, code, ...) enumerator = code,
+enum class Op : uint8_t { COTUNE_OPS(COTUNE_ENUMERATOR) };
+#undef COTUNE_ENUMERATOR
+
+// How the type of an operation's value follows from its operands.
+enum class OpRule : uint8_t {
+  kSameDtype,   // operands of one dtype, a float or an integer, which is that of the value
+  kSameFloat,   // the same with floats only
+  kCompares,    // operands of one dtype; the value is u8
+  kSelects,     // u8, and two operands of one dtype, which is that of the value
+  kCasts,       // any dtype; the value has that of "to="
+  kReducesRow,  // a float; the value has one column of f32 (f64 for f64)
+  kNormalises,  // a float, and operands of one row; the value is like the first
+  kScales,      // a float but f64; the value is one f32 a row
+  kQuantizes,   // a float but f64 and its scale; the value has the dtype of "to="
 };
 
 struct OpTraits {
   Op op;
   std::string_view name;  // in program texts
   int operands;
-  bool is_compound = false;
-  bool is_row_reduction = false;  // its value has one column
-  bool takes_integers = false;
-  bool has_dtype = false;  // "to="
+  OpRule rule;
+  std::string_view about;  // what it gives
   // Names of the constants, "" for those it has not.
   std::string_view constants[2] = {};
   // Value of the first constant when the text leaves it out; NaN: it must be given.
   double first_default = 0;
+
+  constexpr bool is_compound() const { return static_cast<uint8_t>(op) >= kFirstCompound; }
+  // Its value has one column.
+  constexpr bool is_row_reduction() const {
+    return rule == OpRule::kReducesRow || rule == OpRule::kScales;
+  }
+  constexpr bool takes_integers() const {
+    return rule == OpRule::kSameDtype || rule == OpRule::kCompares || rule == OpRule::kSelects ||
+           rule == OpRule::kCasts;
+  }
+  // It is written with "to=".
+  constexpr bool has_dtype() const {
+    return rule == OpRule::kCasts || rule == OpRule::kScales || rule == OpRule::kQuantizes;
+  }
+
+ private:
+  static constexpr uint8_t kFirstCompound = 64;
 };
 
 // All operations, in the order of their values.

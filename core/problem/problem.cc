@@ -11,16 +11,80 @@
 namespace cotune {
 namespace {
 
-constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
-                                     Collective::kReduceScatter, Collective::kAllToAll,
-                                     Collective::kBroadcast};
-constexpr std::array kReductions = {Reduction::kSum, Reduction::kProduct, Reduction::kMin,
-                                    Reduction::kMax, Reduction::kAverage};
-constexpr std::array kDtypes = {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kBf16,
-                                Dtype::kI32, Dtype::kI64, Dtype::kU8};
-constexpr std::array kValueDtypes = {Dtype::kF32,    Dtype::kF64,   Dtype::kF16, Dtype::kBf16,
-                                     Dtype::kI32,    Dtype::kI64,   Dtype::kU8,  Dtype::kI8,
-                                     Dtype::kF8E4M3, Dtype::kF8E5M2};
+// One entry of a list of language.h.
+template <typename T>
+struct Word {
+  T value;
+  std::string_view name;
+};
+struct DtypeWord {
+  Dtype value;
+  std::string_view name;
+  uint64_t bytes;
+  NumberKind kind;
+};
+struct CollectiveWord {
+  Collective value;
+  std::string_view name;
+  bool reduces;
+};
+
+#define COTUNE_DTYPE(enumerator, code, name, bytes, kind) \
+  DtypeWord{Dtype::enumerator, name, bytes, NumberKind::kind},
+#define COTUNE_COLLECTIVE(enumerator, code, name, reduces) \
+  CollectiveWord{Collective::enumerator, name, reduces},
+#define COTUNE_REDUCTION(enumerator, code, name) Word<Reduction>{Reduction::enumerator, name},
+constexpr std::array kDtypeWords = {COTUNE_DTYPES(COTUNE_DTYPE)};
+constexpr std::array kCollectiveWords = {COTUNE_COLLECTIVES(COTUNE_COLLECTIVE)};
+constexpr std::array kReductionWords = {COTUNE_REDUCTIONS(COTUNE_REDUCTION)};
+#undef COTUNE_DTYPE
+#undef COTUNE_COLLECTIVE
+#undef COTUNE_REDUCTION
+
+// The values of a list.
+template <typename W, size_t n>
+constexpr auto ValuesOf(const std::array<W, n>& words) {
+  std::array<decltype(W::value), n> values{};
+  for (size_t i = 0; i < n; ++i) values[i] = words[i].value;
+  return values;
+}
+constexpr std::array kCollectives = ValuesOf(kCollectiveWords);
+constexpr std::array kReductions = ValuesOf(kReductionWords);
+constexpr std::array kValueDtypes = ValuesOf(kDtypeWords);
+// Stored dtypes come last.
+constexpr size_t kDtypeCount = static_cast<size_t>(
+    std::count_if(kDtypeWords.begin(), kDtypeWords.end(),
+                  [](const DtypeWord& word) { return word.kind != NumberKind::kStored; }));
+constexpr auto kDtypes = [] {
+  std::array<Dtype, kDtypeCount> values{};
+  for (size_t i = 0; i < kDtypeCount; ++i) values[i] = kValueDtypes[i];
+  return values;
+}();
+
+// Returns true if the codes of a list are 1, 2, 3 and so on.
+template <typename W, size_t n>
+constexpr bool IsNumbered(const std::array<W, n>& words) {
+  for (size_t i = 0; i < n; ++i) {
+    if (static_cast<size_t>(words[i].value) != i + 1) return false;
+  }
+  return true;
+}
+static_assert(IsNumbered(kDtypeWords) && IsNumbered(kCollectiveWords) &&
+              IsNumbered(kReductionWords));
+
+// The entry of a value; nullptr for a value that is none.
+template <typename W, size_t n, typename T>
+constexpr const W* FindWord(const std::array<W, n>& words, T value) {
+  const size_t index = static_cast<size_t>(value) - 1;
+  return index < n ? &words[index] : nullptr;
+}
+
+template <typename W, size_t n, typename T>
+std::string_view NameIn(const std::array<W, n>& words, T value) {
+  const W* const word = FindWord(words, value);
+  return word == nullptr ? "invalid" : word->name;
+}
+
 constexpr std::array kBufferClasses = {BufferClass::kPlain, BufferClass::kSymmetric};
 
 template <typename T, size_t n>
@@ -71,67 +135,16 @@ bool ParseShape(std::string_view text, ProblemClass& cls) {
 std::span<const Collective> AllCollectives() { return kCollectives; }
 std::span<const Reduction> AllReductions() { return kReductions; }
 std::span<const Dtype> AllDtypes() { return kDtypes; }
+std::span<const Dtype> AllValueDtypes() { return kValueDtypes; }
 std::span<const BufferClass> AllBufferClasses() { return kBufferClasses; }
 
-std::string_view Name(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kAllToAll:
-      return "all_to_all";
-    case Collective::kBroadcast:
-      return "broadcast";
-  }
-  return "invalid";
-}
+std::string_view Name(Collective collective) { return NameIn(kCollectiveWords, collective); }
 
 std::string_view Name(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kNone:
-      return "none";
-    case Reduction::kSum:
-      return "sum";
-    case Reduction::kProduct:
-      return "product";
-    case Reduction::kMin:
-      return "min";
-    case Reduction::kMax:
-      return "max";
-    case Reduction::kAverage:
-      return "average";
-  }
-  return "invalid";
+  return reduction == Reduction::kNone ? "none" : NameIn(kReductionWords, reduction);
 }
 
-std::string_view Name(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kF32:
-      return "f32";
-    case Dtype::kF64:
-      return "f64";
-    case Dtype::kF16:
-      return "f16";
-    case Dtype::kBf16:
-      return "bf16";
-    case Dtype::kI32:
-      return "i32";
-    case Dtype::kI64:
-      return "i64";
-    case Dtype::kU8:
-      return "u8";
-    case Dtype::kI8:
-      return "i8";
-    case Dtype::kF8E4M3:
-      return "f8_e4m3";
-    case Dtype::kF8E5M2:
-      return "f8_e5m2";
-  }
-  return "invalid";
-}
+std::string_view Name(Dtype dtype) { return NameIn(kDtypeWords, dtype); }
 
 std::string_view Name(MemoryKind kind) { return kind == MemoryKind::kHost ? "host" : "cuda"; }
 
@@ -154,27 +167,18 @@ Result<BufferClass> ParseBufferClass(std::string_view text) {
 }
 
 uint64_t SizeBytes(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kF64:
-    case Dtype::kI64:
-      return 8;
-    case Dtype::kF32:
-    case Dtype::kI32:
-      return 4;
-    case Dtype::kF16:
-    case Dtype::kBf16:
-      return 2;
-    case Dtype::kU8:
-    case Dtype::kI8:
-    case Dtype::kF8E4M3:
-    case Dtype::kF8E5M2:
-      return 1;
-  }
-  return 1;
+  const DtypeWord* const word = FindWord(kDtypeWords, dtype);
+  return word == nullptr ? 1 : word->bytes;
+}
+
+NumberKind KindOf(Dtype dtype) {
+  const DtypeWord* const word = FindWord(kDtypeWords, dtype);
+  return word == nullptr ? NumberKind::kStored : word->kind;
 }
 
 bool Reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+  const CollectiveWord* const word = FindWord(kCollectiveWords, collective);
+  return word != nullptr && word->reduces;
 }
 
 uint64_t Problem::bytes() const {

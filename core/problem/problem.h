@@ -9,38 +9,19 @@
 #include <string_view>
 
 #include "core/base/status.h"
+#include "core/problem/language.h"
 
 namespace cotune {
 
-// Values equal those of the plugin ABI; append only.
-enum class Collective : uint8_t {
-  kAllReduce = 1,
-  kAllGather = 2,
-  kReduceScatter = 3,
-  kAllToAll = 4,
-  kBroadcast = 5,
-};
-enum class Reduction : uint8_t {
-  kNone = 0,
-  kSum = 1,
-  kProduct = 2,
-  kMin = 3,
-  kMax = 4,
-  kAverage = 5
-};
-// The last three are dtypes of values only: collectives move them as kU8 and reduce none.
-enum class Dtype : uint8_t {
-  kF32 = 1,
-  kF64 = 2,
-  kF16 = 3,
-  kBf16 = 4,
-  kI32 = 5,
-  kI64 = 6,
-  kU8 = 7,
-  kI8 = 8,
-  kF8E4M3 = 9,   // no infinity; 448 is the largest
-  kF8E5M2 = 10,  // as a half with 2 bits of mantissa
-};
+// The lists of language.h as enumerations. Values equal those of the plugin ABI.
+#define COTUNE_ENUMERATOR(enumerator, code, ...) enumerator = code,
+enum class Collective : uint8_t { COTUNE_COLLECTIVES(COTUNE_ENUMERATOR) };
+enum class Reduction : uint8_t { kNone = 0, COTUNE_REDUCTIONS(COTUNE_ENUMERATOR) };
+// Stored dtypes are those of values only: collectives move them as kU8 and reduce none.
+enum class Dtype : uint8_t { COTUNE_DTYPES(COTUNE_ENUMERATOR) };
+#undef COTUNE_ENUMERATOR
+// What a dtype is for: computing with floats or integers, or storing values alone.
+enum class NumberKind : uint8_t { kFloat, kInteger, kStored };
 enum class MemoryKind : uint8_t { kHost = 1, kCuda = 2 };
 // Symmetric: registered with the backend by all ranks together, so that peers can reach it
 // directly.
@@ -50,6 +31,7 @@ enum class BufferClass : uint8_t { kPlain = 0, kSymmetric = 1 };
 std::span<const Collective> AllCollectives();
 std::span<const Reduction> AllReductions();  // without kNone
 std::span<const Dtype> AllDtypes();          // of collectives
+std::span<const Dtype> AllValueDtypes();     // and the stored ones
 std::span<const BufferClass> AllBufferClasses();
 
 // Names as the user writes them: "all_reduce", "sum", "bf16", "host", "plain".
@@ -66,6 +48,7 @@ Result<Dtype> ParseValueDtype(std::string_view text);  // of a value in a progra
 Result<BufferClass> ParseBufferClass(std::string_view text);
 
 uint64_t SizeBytes(Dtype dtype);
+NumberKind KindOf(Dtype dtype);
 bool Reduces(Collective collective);
 
 // The part of a dispatch key that does not change with size.

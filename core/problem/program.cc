@@ -14,9 +14,7 @@ namespace {
 // The dtype in which a collective moves values. It knows none of the 8-bit dtypes but u8, and adds
 // up none of them.
 Dtype TravellingDtype(Dtype dtype) {
-  const bool is_moved_as_bytes =
-      dtype == Dtype::kI8 || dtype == Dtype::kF8E4M3 || dtype == Dtype::kF8E5M2;
-  return is_moved_as_bytes ? Dtype::kU8 : dtype;
+  return KindOf(dtype) == NumberKind::kStored ? Dtype::kU8 : dtype;
 }
 
 const CollectiveNode& CollectiveAt(const ProgramGraph& graph, size_t node) {

@@ -79,7 +79,7 @@ class Lowering {
     const OpTraits& traits = TraitsOf(node.op);
     const ValueIndex first = operands.front().value;
     const Dtype dtype = first >= 0 ? dtypes_[static_cast<size_t>(first)] : Dtype::kF32;
-    if (!traits.is_compound) return AddPrimitive(node, operands);
+    if (!traits.is_compound()) return AddPrimitive(node, operands);
     // Compounds compute in f32, or in f64.
     const Dtype wide = dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
     const ValueIndex x = In(first, wide);

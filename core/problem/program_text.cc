@@ -46,7 +46,7 @@ std::string NodeText(const ComputeNode& node) {
     if (traits.constants[i].empty()) continue;
     text += fmt::format(", {}={}", traits.constants[i], NumberText(node.constants[i]));
   }
-  if (traits.has_dtype) text += fmt::format(", to={}", Name(node.to));
+  if (traits.has_dtype()) text += fmt::format(", to={}", Name(node.to));
   return text;
 }
 
@@ -340,7 +340,7 @@ class Parser {
       if (!ReadOperand(operand)) return false;
       node.operands.push_back(operand);
     } while (Peek().text == "," && Take().text == ",");
-    if (traits.has_dtype && !has_dtype) {
+    if (traits.has_dtype() && !has_dtype) {
       return No(Peek(), fmt::format("{} needs a dtype", traits.name),
                 "name it behind a comma, such as to=f8_e4m3");
     }
@@ -358,7 +358,7 @@ class Parser {
   bool ReadNamed(const OpTraits& traits, ComputeNode& node, bool& has_dtype) {
     const Token name = Take();
     Take();  // "="
-    if (traits.has_dtype && name.text == "to") {
+    if (traits.has_dtype() && name.text == "to") {
       has_dtype = true;
       return ReadDtype(node.to);
     }
@@ -375,7 +375,7 @@ class Parser {
     for (const std::string_view constant : traits.constants) {
       if (!constant.empty()) known.push_back(constant);
     }
-    if (traits.has_dtype) known.emplace_back("to");
+    if (traits.has_dtype()) known.emplace_back("to");
     return No(
         name, fmt::format("{} has no '{}'", traits.name, name.text),
         known.empty() ? "it takes only values and numbers" : KnownNamesText(name.text, known));

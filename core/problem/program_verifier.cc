@@ -12,15 +12,10 @@ namespace cotune {
 namespace {
 
 bool IsSmallFloat(Dtype dtype) { return dtype == Dtype::kF8E4M3 || dtype == Dtype::kF8E5M2; }
-bool IsComputedFloat(Dtype dtype) {
-  return dtype == Dtype::kF32 || dtype == Dtype::kF64 || dtype == Dtype::kF16 ||
-         dtype == Dtype::kBf16;
-}
-bool IsComputedInteger(Dtype dtype) {
-  return dtype == Dtype::kI32 || dtype == Dtype::kI64 || dtype == Dtype::kU8;
-}
+bool IsComputedFloat(Dtype dtype) { return KindOf(dtype) == NumberKind::kFloat; }
+bool IsComputedInteger(Dtype dtype) { return KindOf(dtype) == NumberKind::kInteger; }
 // Values of these are stored, moved and cast, and nothing is computed with them.
-bool IsStoredOnly(Dtype dtype) { return dtype == Dtype::kI8 || IsSmallFloat(dtype); }
+bool IsStoredOnly(Dtype dtype) { return KindOf(dtype) == NumberKind::kStored; }
 
 }  // namespace
 
@@ -173,7 +168,7 @@ class Verifier {
       type = TypeOf(node.operands[0].value);
       type.dtype = node.to;
     } else {
-      MaybeFault fault = traits.is_compound || traits.is_row_reduction
+      MaybeFault fault = traits.is_compound() || traits.is_row_reduction()
                              ? TypeOfRowwise(node, type)
                              : TypeOfElementwise(node, type);
       if (fault) return fault;
@@ -237,7 +232,7 @@ class Verifier {
         }
       } else {
         if (IsStoredOnly(operand->dtype) ||
-            (IsComputedInteger(operand->dtype) && !traits.takes_integers)) {
+            (IsComputedInteger(operand->dtype) && !traits.takes_integers())) {
           return At(fmt::format("{} does not compute with {}", traits.name, Name(operand->dtype)),
                     "cast it to a float first", at);
         }
@@ -289,11 +284,11 @@ class Verifier {
                 "cast it to a float first", 0);
     }
     type = x;
-    if (traits.is_row_reduction) {
+    if (traits.is_row_reduction()) {
       type.columns = 1;
       type.dtype = x.dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
     }
-    if (traits.has_dtype) {
+    if (traits.has_dtype()) {
       if (!IsStoredOnly(node.to)) {
         return At(fmt::format("{} cannot make {}", traits.name, Name(node.to)),
                   "write to=i8, to=f8_e4m3 or to=f8_e5m2");
