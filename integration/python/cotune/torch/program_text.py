@@ -10,6 +10,8 @@ import dataclasses
 import math
 import re
 
+from cotune import _language
+
 OPS_MAX = 64
 INPUTS_MAX = 16
 OUTPUTS_MAX = 16
@@ -20,28 +22,34 @@ TEXT_BYTES_MAX = 64 * 1024
 
 ONE, ALL, SHARE = "1", "R", "R/n"
 
-COMPUTED_FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
-COMPUTED_INTEGERS = frozenset({"i32", "i64", "u8"})
-STORED_ONLY = frozenset({"i8", "f8_e4m3", "f8_e5m2"})
-DTYPES = COMPUTED_FLOATS | COMPUTED_INTEGERS | STORED_ONLY
+
+def _dtypes(kind: str) -> frozenset[str]:
+    return frozenset(name for name, (_, _, each) in _language.DTYPES.items() if each == kind)
+
+
+COMPUTED_FLOATS, COMPUTED_INTEGERS, STORED_ONLY = map(_dtypes, ("float", "integer", "stored"))
+DTYPES = frozenset(_language.DTYPES)
 
 _INTEGER_RANGES = {"i32": (-(2**31), 2**31), "i64": (-(2**63), 2**63), "u8": (0, 256)}
 
-COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all")
-REDUCING = frozenset({"all_reduce", "reduce_scatter"})
-REDUCTIONS = frozenset({"sum", "product", "min", "max", "average"})
+COLLECTIVES = tuple(_language.COLLECTIVES)
+REDUCING = frozenset(name for name, (_, reduces) in _language.COLLECTIVES.items() if reduces)
+REDUCTIONS = frozenset(_language.REDUCTIONS)
 
-# Operations on each element: the number of operands.
-_ANY = {"add": 2, "sub": 2, "mul": 2, "min": 2, "max": 2, "neg": 1, "abs": 1, "relu": 1, "clamp": 1}
-_FLOAT = {name: 1 for name in ("exp log sqrt rsqrt tanh sigmoid silu gelu gelu_tanh round").split()}
-_COMPARE = {"less": 2, "equal": 2}
-ELEMENTWISE = {**_ANY, **_FLOAT, **_COMPARE, "div": 2, "where": 3}
-ROW_REDUCTIONS = {name: 1 for name in ("row_sum", "row_max", "row_mean", "row_mean_square")}
-COMPOUNDS = {"rms_norm": 2, "layer_norm": 3, "softmax": 1, "quantize_scale": 1, "quantize": 2}
-_ARITY = {**ELEMENTWISE, **ROW_REDUCTIONS, **COMPOUNDS, "cast": 1}
+
+def _operations(*rules: str) -> frozenset[str]:
+    """The operations whose values are typed by one of these rules."""
+    return frozenset(name for name, (_, rule) in _language.OPERATIONS.items() if rule in rules)
+
+
+_ARITY = {name: operands for name, (operands, _) in _language.OPERATIONS.items()}
+_FLOAT = _operations("same_float")
+_COMPARE = _operations("compares")
+ELEMENTWISE = _operations("same_dtype", "same_float", "compares", "selects")
+ROW_REDUCTIONS = _operations("reduces_row")
 _CONSTANTS = {"clamp": ("low", "high"), "rms_norm": ("eps",), "layer_norm": ("eps",)}
 _DEFAULTS = {"rms_norm": 1e-6, "layer_norm": 1e-5}
-_WITH_DTYPE = frozenset({"cast", "quantize_scale", "quantize"})
+_WITH_DTYPE = _operations("casts", "scales", "quantizes")
 
 
 class Refusal(Exception):
@@ -242,7 +250,7 @@ class Program:
                 if type_.dtype != "u8":
                     raise Refusal(f"the condition of where is {type_}")
             else:
-                takes_integers = node.op not in _FLOAT and node.op != "div"
+                takes_integers = node.op not in _FLOAT
                 is_integer = type_.dtype in COMPUTED_INTEGERS
                 if type_.dtype in STORED_ONLY or (is_integer and not takes_integers):
                     raise Refusal(f"{node.op} does not compute with {type_.dtype}")
