@@ -19,6 +19,24 @@ namespace {
 constexpr uint32_t kFirstCapacity = 64;
 constexpr uint32_t kCapacityMax = 4096;
 
+// The loader passes the codes of core on as they are.
+constexpr bool HasCode(Collective collective, int code) {
+  return static_cast<int>(collective) == code;
+}
+constexpr bool HasCode(Reduction reduction, int code) {
+  return static_cast<int>(reduction) == code;
+}
+static_assert(HasCode(Collective::kAllReduce, COTUNE_ALL_REDUCE) &&
+              HasCode(Collective::kAllGather, COTUNE_ALL_GATHER) &&
+              HasCode(Collective::kReduceScatter, COTUNE_REDUCE_SCATTER) &&
+              HasCode(Collective::kAllToAll, COTUNE_ALL_TO_ALL) &&
+              HasCode(Collective::kBroadcast, COTUNE_BROADCAST));
+static_assert(HasCode(Reduction::kNone, COTUNE_REDUCTION_NONE) &&
+              HasCode(Reduction::kSum, COTUNE_SUM) &&
+              HasCode(Reduction::kProduct, COTUNE_PRODUCT) &&
+              HasCode(Reduction::kMin, COTUNE_MIN) && HasCode(Reduction::kMax, COTUNE_MAX) &&
+              HasCode(Reduction::kAverage, COTUNE_AVERAGE));
+
 }  // namespace
 
 cotune_dtype_t ToAbi(Dtype dtype) {

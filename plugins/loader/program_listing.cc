@@ -1,11 +1,58 @@
 #include "plugins/loader/program_listing.h"
 
+#include <algorithm>
+#include <iterator>
 #include <variant>
 
 #include "plugins/loader/choice_listing.h"
 
 namespace cotune {
 namespace {
+
+// The codes of the primitives in the plugin ABI.
+struct NodeKind {
+  Op op;
+  uint32_t kind;
+};
+constexpr NodeKind kNodeKinds[] = {
+    {Op::kAdd, COTUNE_NODE_ADD},
+    {Op::kSub, COTUNE_NODE_SUB},
+    {Op::kMul, COTUNE_NODE_MUL},
+    {Op::kDiv, COTUNE_NODE_DIV},
+    {Op::kMin, COTUNE_NODE_MIN},
+    {Op::kMax, COTUNE_NODE_MAX},
+    {Op::kNeg, COTUNE_NODE_NEG},
+    {Op::kAbs, COTUNE_NODE_ABS},
+    {Op::kRelu, COTUNE_NODE_RELU},
+    {Op::kGeluErf, COTUNE_NODE_GELU_ERF},
+    {Op::kGeluTanh, COTUNE_NODE_GELU_TANH},
+    {Op::kSilu, COTUNE_NODE_SILU},
+    {Op::kTanh, COTUNE_NODE_TANH},
+    {Op::kSigmoid, COTUNE_NODE_SIGMOID},
+    {Op::kExp, COTUNE_NODE_EXP},
+    {Op::kLog, COTUNE_NODE_LOG},
+    {Op::kSqrt, COTUNE_NODE_SQRT},
+    {Op::kRsqrt, COTUNE_NODE_RSQRT},
+    {Op::kRound, COTUNE_NODE_ROUND},
+    {Op::kClamp, COTUNE_NODE_CLAMP},
+    {Op::kLess, COTUNE_NODE_LESS},
+    {Op::kEqual, COTUNE_NODE_EQUAL},
+    {Op::kWhere, COTUNE_NODE_WHERE},
+    {Op::kCast, COTUNE_NODE_CAST},
+    {Op::kRowSum, COTUNE_NODE_ROW_SUM},
+    {Op::kRowMax, COTUNE_NODE_ROW_MAX},
+};
+constexpr bool AgreeOnKinds() {
+  size_t primitives = 0;
+#define COTUNE_COUNT(enumerator, code, ...) primitives += code < 64 ? 1 : 0;
+  COTUNE_OPS(COTUNE_COUNT)
+#undef COTUNE_COUNT
+  return std::size(kNodeKinds) == primitives &&
+         std::all_of(std::begin(kNodeKinds), std::end(kNodeKinds), [](const NodeKind& each) {
+           return static_cast<uint32_t>(each.op) == each.kind;
+         });
+}
+static_assert(AgreeOnKinds(), "an operation has the code of the plugin ABI");
 
 uint64_t RowsOf(const ValueType& type, uint64_t rows, int32_t world_size) {
   if (type.rows == Rows::kOne) return 1;
