@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/base/clock.h"
+#include "core/recipe/unfused_recipes.h"
 #include "core/testing/scripted_ranks.h"
 
 namespace cotune {
@@ -58,6 +59,8 @@ std::vector<View> Check(const MeasuredWinners& winners,
       options.job_ranks = {4, 5, 6};
       auto groups = BackendGroups::Create({&backend}, *exchange, MonotonicClock(), options);
       ASSERT_TRUE(groups) << groups.error().ToText();
+      const UnfusedRecipes recipes;
+      (*groups)->set_program_support({.recipes = &recipes});
       views[rank].winners = winners;
       views[rank].refused =
           CheckMeasuredWinners(*exchange, **groups, AllReduce(kRanks), 7, 1, MonotonicClock(),

@@ -71,9 +71,10 @@ std::string PythonText() {
 std::string MarkdownText() {
   std::string text = "| operation | operands | gives |\n| --- | --- | --- |\n";
   for (const OpTraits& op : AllOps()) {
-    std::string about(op.about);
-    for (size_t at = 0; (at = about.find('|', at)) != std::string::npos; at += 2) {
-      about.insert(at, "\\");
+    std::string about;  // with its bars escaped
+    for (const char each : op.about) {
+      if (each == '|') about += '\\';
+      about += each;
     }
     text += fmt::format("| `{}` | {} | {} |\n", op.name, op.operands, about);
   }

@@ -11,7 +11,6 @@
 namespace cotune {
 namespace {
 
-bool IsSmallFloat(Dtype dtype) { return dtype == Dtype::kF8E4M3 || dtype == Dtype::kF8E5M2; }
 bool IsComputedFloat(Dtype dtype) { return KindOf(dtype) == NumberKind::kFloat; }
 bool IsComputedInteger(Dtype dtype) { return KindOf(dtype) == NumberKind::kInteger; }
 // Values of these are stored, moved and cast, and nothing is computed with them.
