@@ -58,11 +58,9 @@ std::string WinnerAt(const DispatchTable& table, const Program& program, uint64_
 
 std::vector<Problem> ProblemsOf(const Recipe& recipe, const Program& program,
                                 const Problem& anchor) {
+  const auto calls = BackendCalls(recipe, program, program.RowsAt(anchor), 0).value();
   std::vector<Problem> problems;
-  for (const BackendCall& call :
-       BackendCalls(recipe, program, program.RowsAt(anchor), 0).value()) {
-    problems.push_back(call.problem);
-  }
+  for (const BackendCall& call : calls) problems.push_back(call.problem);
   return problems;
 }
 
