@@ -73,6 +73,18 @@ TEST_F(ProgramsTest, ATunedProgramIsKnownAndExplained) {
   EXPECT_NE(explained.out.find("measured at 1600"), std::string::npos) << explained.out;
   EXPECT_EQ(explained.out.rfind(heading_ + ": 100 rows\n  by its all_reduce sum f32", 0), 0u)
       << explained.out;
+  // The collective by the choice that runs it, and the rest behind it.
+  EXPECT_NE(explained.out.find("\n  steps: all_reduce by host/"), std::string::npos)
+      << explained.out;
+  EXPECT_NE(explained.out.find(", then mul\n"), std::string::npos) << explained.out;
+  const nlohmann::json recipe =
+      Document(Run({"explain", "--ranks", "2", "--program", File(kText), "--rows", "100", "--db",
+                    database_, "--json"}))["result"]["recipe"];
+  EXPECT_EQ(recipe["via"], "");
+  ASSERT_EQ(recipe["steps"].size(), 2u);
+  EXPECT_EQ(recipe["steps"][0]["operations"], nlohmann::json({"all_reduce"}));
+  EXPECT_EQ(recipe["steps"][1]["operations"], nlohmann::json({"mul"}));
+  EXPECT_TRUE(recipe["steps"][1]["choice"].is_null());
   const nlohmann::json entries =
       Document(Run({"db", "show", database_, "--json"}))["result"]["entries"];
   ASSERT_EQ(entries.size(), 4u);
@@ -91,6 +103,7 @@ TEST_F(ProgramsTest, ATunedProgramIsKnownAndExplained) {
   EXPECT_NE(other.out.find("cotune tune --ranks 3 --program " + File(kText) + " --rows 100"),
             std::string::npos)
       << other.out;
+  EXPECT_NE(other.out.find("\n  steps: all_reduce by host/"), std::string::npos) << other.out;
   // The bare collective of the same size has a row of its own, and it was not measured.
   const ProgramEnd bare =
       Run({"explain", "all_reduce", "1600", "f32", "--ranks", "2", "--db", database_});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/choice/choice_lists.h"
+#include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "integration/dispatcher.h"
 #include "integration/dispatcher_plan.h"
@@ -24,12 +25,6 @@ Problem AsAgreed(Problem problem) {
   problem.cls.buffer_class = BufferClass::kPlain;
   problem.cls.program_digest = 0;
   return problem;
-}
-
-// The choices of the collectives of a program by themselves. Empty for other forms of it, whose
-// collectives are not those that ranks agree on.
-std::vector<ChoiceId> UnfusedSteps(const ChoiceId& id, size_t collectives) {
-  return id.has_host_keys() ? std::vector<ChoiceId>() : id.StepsFor(collectives);
 }
 
 }  // namespace
@@ -62,7 +57,7 @@ std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTa
                        bool only_if_listed = false) {
     const std::vector<Problem> there =
         measured ? StepsOf(program, *measured) : std::vector<Problem>();
-    const std::vector<ChoiceId> steps = UnfusedSteps(id, collectives.size());
+    const std::vector<ChoiceId> steps = ChoicesOfCollectives(program.graph(), id);
     for (size_t i = 0; i < steps.size(); ++i) {
       AgreedChoices::Candidates& known = candidates[i];
       const AgreedChoices::Candidate added{steps[i], there.empty() ? 0 : there[i].count,
@@ -199,7 +194,7 @@ std::optional<NearbyChoice> Dispatcher::FindAgreedSteps(const Program& program,
   std::optional<Choice> listed = FindChoice(job_.groups(), program, problem, id);
   if (listed) return NearbyChoice{*std::move(listed), true};
   const std::vector<Problem> collectives = StepsOf(program, problem);
-  const std::vector<ChoiceId> steps = UnfusedSteps(id, collectives.size());
+  const std::vector<ChoiceId> steps = ChoicesOfCollectives(program.graph(), id);
   if (steps.empty()) return std::nullopt;
   NearbyChoice combined{{.id = id, .is_capturable = true, .is_reproducible = true}, false};
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include "core/base/event_sink.h"
 #include "core/choice/choice_lists.h"
+#include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "integration/dispatcher.h"
 #include "integration/dispatcher_plan.h"
@@ -35,7 +36,7 @@ Result<ChoiceId> Dispatcher::StepsInGraphs(const Program& program, const Problem
     return fallback.id;
   }
   const std::vector<Problem> collectives = StepsOf(program, problem);
-  std::vector<ChoiceId> steps = eager.StepsFor(collectives.size());
+  std::vector<ChoiceId> steps = ChoicesOfCollectives(program.graph(), eager);
   if (steps.empty()) return eager;
   // A collective that is agreed runs alike in all programs, captured ones too. A rank that has it
   // in a program by itself captures its agreed choice, whatever runs the other collectives here.

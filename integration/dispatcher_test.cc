@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/event_sink.h"
-#include "integration/testing/allocation_count.h"
 #include "core/testing/twin_recipes.h"
+#include "integration/testing/allocation_count.h"
 #include "integration/testing/dispatcher_fixture.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
@@ -109,8 +109,8 @@ TEST_F(DispatcherTest, AWinnerOfASecondFormRunsItsRecipe) {
   for (const bool has_form : {true, false}) {
     recipes_ = has_form ? std::make_shared<TwinRecipes>() : nullptr;
     JoinFake("choice usual default\nchoice winner\nparts");
-    dispatcher_->SetTable(*DispatchTable::Build(
-        {DispatchRow{key, {{0, UINT64_MAX, Id("fake/winner?via=once")}}}}));
+    dispatcher_->SetTable(
+        *DispatchTable::Build({DispatchRow{key, {{0, UINT64_MAX, Id("fake/winner?via=once")}}}}));
     recv_.assign(16, 0);
     second.assign(16, 0);
     const Status ran = dispatcher_->Run(call);

@@ -263,11 +263,11 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
 
 void Job::ProvideForPrograms() {
   temporaries_ = std::make_unique<Temporaries>(*device_);
-  groups_->set_program_support(
-      {.part_backend = groups_->part_backend(),
-       .temporaries = temporaries_.get(),
-       .rounds_values = options_.settings.numerics == NumericsRule::kSame,
-       .recipes = &recipes()});
+  groups_->set_program_support({.part_backend = groups_->part_backend(),
+                                .temporaries = temporaries_.get(),
+                                .rounds_values = options_.settings.numerics == NumericsRule::kSame,
+                                .recipes = &recipes(),
+                                .fusion = options_.settings.fusion});
 }
 
 void Job::set_settings(const TuningSettings& settings) {
@@ -361,8 +361,12 @@ Result<Choice> Job::DefaultChoice(const Program& program, const Problem& problem
   const bool has_parts = groups_ != nullptr
                              ? groups_->part_backend() != nullptr
                              : has_any(backends) || has_any(catalogue_->part_backends());
-  ChoiceList list =
-      ListChoicesOf(in_use, {has_parts, options_.settings.numerics, &recipes()}, program, problem);
+  ChoiceList list = ListChoicesOf(in_use,
+                                  {.has_parts = has_parts,
+                                   .numerics = options_.settings.numerics,
+                                   .recipes = &recipes(),
+                                   .fusion = options_.settings.fusion},
+                                  program, problem);
   for (Choice& choice : list.choices) {
     if (choice.is_default) return std::move(choice);
   }

@@ -24,7 +24,6 @@
 #include "core/ranks/places.h"
 #include "core/ranks/rank_exchange.h"
 #include "core/recipe/recipe_source.h"
-#include "core/recipe/unfused_recipes.h"
 #include "integration/backend_catalogue.h"
 #include "integration/call_watch.h"
 #include "integration/group_stop.h"
@@ -172,14 +171,15 @@ class Job {
   // Returns what runs when no table says anything: the default choice of the first backend that has
   // one.
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem) const;
+  // Where the recipes of its programs come from.
+  const RecipeSource& recipes() const {
+    return options_.recipes != nullptr ? *options_.recipes : unfused_;
+  }
   // A class of this job's group and memory, out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
 
  private:
   Job();
-  const RecipeSource& recipes() const {
-    return options_.recipes != nullptr ? *options_.recipes : unfused_;
-  }
   // The exchange over a Unix socket.
   Result<std::unique_ptr<RankExchange>> ConnectSocket(const ExchangeRequest& request) const;
   // The exchange of the caller, after the ranks have compared their versions over it.

@@ -33,8 +33,8 @@
 
 #include "core/choice/choice_caller.h"
 #include "core/choice/precompile.h"
-#include "core/recipe/unfused_recipes.h"
 #include "core/problem/program.h"
+#include "core/recipe/make_recipe.h"
 #include "gpu/driver/library_search.h"
 #include "plugins/cuda/choices/choice_list.h"
 #include "plugins/cuda/compile/kernel_cache.h"
@@ -115,8 +115,8 @@ sdk::Problem ProblemOf(const ProgramGraph& graph, int node) {
 std::vector<cuda::KernelUnit> PartsOf(const ProgramGraph& graph, bool has_pdl) {
   std::vector<cuda::KernelUnit> units;
   for (const RecipeStep& step : UnfusedRecipe(graph).steps) {
-    if (step.part() == nullptr) continue;
-    const AbiProgram abi(step.part()->program, 256, {MemoryKind::kCuda, 2, 2}, 0, false);
+    if (!step.is_part()) continue;
+    const AbiProgram abi(step.program, 256, {MemoryKind::kCuda, 2, 2}, 0, false);
     const auto program =
         sdk::CheckProgram(abi.program(), {.memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = 2});
     if (!program) Die(program.error().message);

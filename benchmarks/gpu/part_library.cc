@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/recipe/unfused_recipes.h"
 #include "core/problem/program.h"
+#include "core/recipe/make_recipe.h"
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/load_plugin.h"
@@ -80,8 +80,8 @@ Result<std::unique_ptr<Parts>> Make(const char* plugin, const char* text, uint64
   auto made = std::unique_ptr<Parts>(
       new Parts{std::move(backend), std::move(program), rows, std::move(recipe), {}});
   for (const RecipeStep& step : made->recipe.steps) {
-    if (step.part() == nullptr) continue;
-    COTUNE_TRY(auto plan, made->backend->PreparePart({.part = step.part()->program,
+    if (!step.is_part()) continue;
+    COTUNE_TRY(auto plan, made->backend->PreparePart({.part = step.program,
                                                       .rows = rows,
                                                       .memory = group.memory,
                                                       .world_size = group.world_size},
@@ -135,7 +135,7 @@ PARTS_EXPORT uint64_t cotune_parts_value_count(const Parts* parts, uint64_t part
 PARTS_EXPORT PartsValue cotune_parts_value(const Parts* parts, uint64_t part, int32_t is_output,
                                            uint64_t index) {
   const cotune::RecipeStep& step = *parts->parts[part].step;
-  const cotune::ProgramGraph& graph = step.part()->program;
+  const cotune::ProgramGraph& graph = step.program;
   const bool is_input = is_output == 0;
   const cotune::ValueIndex value =
       is_input ? static_cast<cotune::ValueIndex>(index) : graph.outputs()[index].value;

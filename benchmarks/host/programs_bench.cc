@@ -32,9 +32,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/recipe/unfused_recipes.h"
 #include "core/problem/program.h"
 #include "core/problem/program_data.h"
+#include "core/recipe/make_recipe.h"
 #include "integration/dispatcher.h"
 #include "integration/job.h"
 #include "integration/tune_run.h"
@@ -188,10 +188,10 @@ class Workload {
   }
 
   std::unique_ptr<Plan> PlanOf(const RecipeStep& step) const {
-    if (step.part() == nullptr) return nullptr;
+    if (!step.is_part()) return nullptr;
     Backend* const backend = job_.groups().program_support().part_backend;
     if (backend == nullptr) Die("no backend has parts");
-    return Value(backend->PreparePart({.part = step.part()->program,
+    return Value(backend->PreparePart({.part = step.program,
                                        .rows = rows_,
                                        .memory = MemoryKind::kHost,
                                        .world_size = job_.world_size()},
@@ -203,7 +203,7 @@ class Workload {
     for (size_t i = 0; i < recipe_.steps.size(); ++i) {
       const RecipeStep& step = recipe_.steps[i];
       if (step.backend_step() != nullptr && with_collectives) run_collective(CallOf(step));
-      if (step.part() != nullptr && with_parts) RunPart(step, *parts_[i]);
+      if (step.is_part() && with_parts) RunPart(step, *parts_[i]);
     }
   }
 

@@ -1,5 +1,6 @@
 // `cotune explain`: what runs for one call, and why.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,10 +101,23 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
     const Program& program = asked_call.program;
     explanation->program = {flags.program, ProgramText(program.graph()), program.RowsAt(*problem)};
   }
-  if (!explanation || explanation->range) return explanation;
-  // No choice can be named when no backend can run the call either.
-  const Result<Choice> fallback = job->DefaultChoice(asked_call.program, *problem);
-  if (fallback) explanation->fallback = fallback->id;
+  if (!explanation) return explanation;
+  if (!explanation->range) {
+    // No choice can be named when no backend can run the call either.
+    const Result<Choice> fallback = job->DefaultChoice(asked_call.program, *problem);
+    if (fallback) explanation->fallback = fallback->id;
+  }
+  const std::optional<ChoiceId> runs =
+      explanation->range ? explanation->range->choice : explanation->fallback;
+  if (explanation->program && runs) {
+    Result<RecipeInWords> recipe = InWords(job->recipes(), asked_call.program.graph(), *runs);
+    if (recipe) {
+      explanation->recipe = *std::move(recipe);
+    } else {
+      explanation->notes.push_back(
+          fmt::format("its steps are not known here: {}", recipe.error().what));
+    }
+  }
   return explanation;
 }
 

@@ -159,11 +159,18 @@ std::string TuneCommandText(const Explanation& explanation) {
   return command + numerics;
 }
 
+// "" for a single collective.
+std::string StepsText(const Explanation& explanation) {
+  if (!explanation.recipe) return "";
+  return fmt::format("  steps: {}\n", RecipeText(*explanation.recipe));
+}
+
 std::string DefaultRunsText(const Explanation& explanation) {
   std::string text = fmt::format(
       "  runs: {}the default choice of the first backend; nothing valid was measured for this "
       "call\n",
       explanation.fallback ? explanation.fallback->text() + ", " : "");
+  text += StepsText(explanation);
   for (const std::string& miss : explanation.misses) text += "  " + miss + "\n";
   return text + fmt::format("  to tune it: {} --db {}\n", TuneCommandText(explanation),
                             explanation.database);
@@ -366,6 +373,7 @@ std::string ExplanationText(const Explanation& explanation) {
   if (!explanation.range) return text + DefaultRunsText(explanation);
   text += fmt::format("  runs: {} ({})\n", explanation.range->choice.text(),
                       RangeText(*explanation.range));
+  text += StepsText(explanation);
   for (const std::string& note : explanation.notes) text += "  note: " + note + "\n";
   if (explanation.relative) {
     text += fmt::format("  to tune this call: {} --db {}\n", TuneCommandText(explanation),

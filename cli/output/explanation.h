@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/database/tuned_database.h"
 #include "core/problem/tuning_settings.h"
+#include "core/recipe/recipe_id.h"
 #include "core/selection/dispatch_table.h"
 
 namespace cotune::cli {
@@ -33,6 +34,8 @@ struct Explanation {
   NumericsRule numerics = NumericsRule::kAny;  // likewise: that of the settings
   // Likewise; nullopt: a single collective is asked about.
   std::optional<AskedProgram> program{};
+  // Likewise: the steps in which that choice runs the program.
+  std::optional<RecipeInWords> recipe{};
   // The row by which the call runs, if it has none of its own.
   std::optional<DispatchKey> relative{};
   // The measured size nearest to what was asked for, with the winner that runs; of the relative, if

@@ -4,6 +4,7 @@
 
 #include "cli/testing/json_schema.h"
 #include "core/testing/database_entries.h"
+#include "core/testing/twin_recipes.h"
 #include "gtest/gtest.h"
 
 namespace cotune::cli {
@@ -131,6 +132,32 @@ TEST(JsonOutputTest, ExplainSaysWhatRunsAndWhyOthersLost) {
   Explanation unknown = Explain(TunedDatabase(), "x", asked, here).value();
   unknown.fallback = IdForTest("host/two_shot");
   EXPECT_EQ(Checked(ExplainJson(unknown))["result"]["default"], "host/two_shot");
+}
+
+// A form of the program in which one all_reduce serves for two, and absorbs the operation behind
+// it.
+TEST(JsonOutputTest, AnExplanationHasTheStepsOfTheForm) {
+  const ProgramGraph graph =
+      ProgramGraph::Parse(
+          "%x = input f32 [R, 64]\n%a = all_reduce sum %x\n%b = all_reduce sum %x\n"
+          "%y = add %a, %b\n%z = relu %y\nreturn %z\n")
+          .value();
+  const TwinRecipes recipes;
+  Explanation explanation =
+      Explain(TunedDatabase(), "x", EntryForTest(1024).cell.problem, Fingerprint()).value();
+  EXPECT_TRUE(Checked(ExplainJson(explanation))["result"]["recipe"].is_null());
+  explanation.recipe =
+      InWords(recipes, graph, IdForTest("host/ring?chunk=64&fuse=1&via=once")).value();
+  const Json expected = Json::parse(R"({"via": "once", "steps": [
+    {"operations": ["all_reduce", "add"], "choice": "host/ring?chunk=64"},
+    {"operations": ["relu"], "choice": null}]})");
+  EXPECT_EQ(Checked(ExplainJson(explanation))["result"]["recipe"], expected);
+  EXPECT_NE(
+      ExplanationText(explanation)
+          .find("\n  steps: all_reduce + add by host/ring?chunk=64, then relu (the program as "
+                "once)\n"),
+      std::string::npos)
+      << ExplanationText(explanation);
 }
 
 TEST(JsonOutputTest, OtherCommandsFitTheSchema) {

@@ -7,7 +7,7 @@
 #include "cli/output/json_output.h"
 #include "cli/output/program_words.h"
 #include "cli/output/text_table.h"
-#include "core/recipe/unfused_recipes.h"
+#include "core/recipe/make_recipe.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "nlohmann/json.hpp"
@@ -52,12 +52,12 @@ std::string OutputText(const ProgramGraph& graph, ValueIndex value) {
 std::vector<std::string> StepTexts(const ProgramGraph& graph) {
   std::vector<std::string> texts;
   for (const RecipeStep& step : UnfusedRecipe(graph).steps) {
-    if (const BackendStep* const backend = step.backend_step()) {
-      texts.push_back(OpText(graph.nodes()[backend->collective]));
+    if (!step.is_part()) {
+      texts.push_back(OpText(step.program.nodes().front()));
       continue;
     }
     std::vector<std::string> ops;
-    for (const ProgramNode& node : step.part()->program.nodes()) ops.push_back(OpText(node));
+    for (const ProgramNode& node : step.program.nodes()) ops.push_back(OpText(node));
     texts.push_back(fmt::format("part ({})", fmt::join(ops, ", ")));
   }
   return texts;

@@ -15,11 +15,15 @@ constexpr size_t kOperationsMax = 8;
 
 }  // namespace
 
-std::string OpText(const ProgramNode& node) {
-  if (const auto* collective = std::get_if<CollectiveNode>(&node)) {
-    return std::string(Name(collective->collective));
+std::string OpText(const ProgramNode& node) { return std::string(Name(node)); }
+
+std::string RecipeText(const RecipeInWords& recipe) {
+  std::string text;
+  for (const StepInWords& step : recipe.steps) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", then ", fmt::join(step.operations, " + "));
+    if (step.choice) text += " by " + step.choice->text();
   }
-  return std::string(Name(std::get<ComputeNode>(node).op));
+  return recipe.via.empty() ? text : fmt::format("{} (the program as {})", text, recipe.via);
 }
 
 std::string ProgramText(const ProgramGraph& graph) {

@@ -8,6 +8,7 @@
 
 #include "core/database/tuned_database_entry.h"
 #include "core/problem/program.h"
+#include "core/recipe/recipe_id.h"
 
 namespace cotune::cli {
 
@@ -18,6 +19,9 @@ std::string OpText(const ProgramNode& node);
 std::string ProgramText(const ProgramGraph& graph);
 // The same with the digest alone, where the text of the program is not known.
 std::string ProgramText(uint64_t digest);
+
+// The steps of a recipe: "all_reduce by host/two_shot, then add + rms_norm".
+std::string RecipeText(const RecipeInWords& recipe);
 
 // One size of a program, by its name: "program tp_linear, 64 rows".
 std::string CellText(const Program& program, const Problem& problem);

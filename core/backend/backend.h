@@ -38,12 +38,6 @@ struct Choice {
   std::string numerics{};
 };
 
-// A way that exists but cannot run this program, with the reason, kept to the end for explain.
-struct Refusal {
-  std::string choice;  // id text, or just the backend's name when all of it refuses
-  std::string reason;
-};
-
 struct ChoiceList {
   std::vector<Choice> choices;
   std::vector<Refusal> refusals;

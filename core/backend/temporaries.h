@@ -12,6 +12,7 @@
 #include "core/backend/captured_memory.h"
 #include "core/backend/device.h"
 #include "core/base/status.h"
+#include "core/problem/tuning_settings.h"
 
 namespace cotune {
 
@@ -47,10 +48,11 @@ class Temporaries {
 // Programs with several steps need these beside the groups of their collectives. All of it outlives
 // the plans.
 struct ProgramSupport {
-  Backend* part_backend = nullptr;     // runs the parts; nullptr: no backend has any
-  Temporaries* temporaries = nullptr;  // nullptr: there is none
-  bool rounds_values = false;          // as in PartRequest
+  Backend* part_backend = nullptr;        // runs the parts; nullptr: no backend has any
+  Temporaries* temporaries = nullptr;     // nullptr: there is none
+  bool rounds_values = false;             // as in PartRequest
   const RecipeSource* recipes = nullptr;  // the job's; nullptr: only single collectives can run
+  FusionRules fusion{};                   // for the lists of choices
 };
 
 }  // namespace cotune

@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/choice/recipe_plan.h"
+#include "core/recipe/recipe_id.h"
 #include "core/recipe/recipe_source.h"
 
 namespace cotune {
@@ -35,11 +36,11 @@ Result<std::unique_ptr<Plan>> ChoiceCaller::Prepare(int64_t deadline_ns) {
     }
     COTUNE_CHECK(support_.recipes != nullptr, "a program with several steps has a recipe");
     COTUNE_TRY(const Recipe recipe, support_.recipes->RecipeOf(program_.graph(), choice_.id));
-    const std::vector<ChoiceId> ids = choice_.id.WithoutHostKeys().StepsFor(members_.size());
+    COTUNE_TRY(const std::vector<ChoiceId> ids, ChoicesOfSteps(recipe, choice_.id));
     std::vector<RecipePlan::StepChoice> steps;
     for (size_t i = 0; i < members_.size(); ++i) {
       steps.push_back({choice_, members_[i]});
-      steps.back().choice.id = ids.at(i);
+      steps.back().choice.id = ids.at(i).WithoutHostKeys();
     }
     return RecipePlan::Prepare(program_, problem_, recipe, steps, support_, deadline_ns);
   } catch (const std::exception& exception) {

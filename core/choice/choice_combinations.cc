@@ -10,9 +10,7 @@
 namespace cotune {
 namespace {
 
-// Combinations of the first race at most, of which it drops most after a few samples, and those
-// that the second race adds.
-constexpr double kFirstMax = 64;
+// Combinations that the second race adds, at most.
 constexpr size_t kBestMax = 16;
 
 const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id) {
@@ -35,20 +33,23 @@ size_t ChoicesOfEach(size_t groups) {
 
 }  // namespace
 
-bool ChoiceCombinations::AddToEqual(const Problem& problem, size_t place) {
-  const auto known = std::find_if(groups_.begin(), groups_.end(),
-                                  [&](const Equal& group) { return group.problem == problem; });
+bool ChoiceCombinations::AddToEqual(const Problem& problem, const std::string& surroundings,
+                                    size_t place) {
+  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const Equal& group) {
+    return group.problem == problem && group.surroundings == surroundings;
+  });
   if (known == groups_.end()) return false;
   known->places.push_back(place);
   return true;
 }
 
-void ChoiceCombinations::Add(const Problem& problem, size_t place, std::vector<Choice> choices) {
+void ChoiceCombinations::Add(const Problem& problem, std::string surroundings, size_t place,
+                             std::vector<Choice> choices) {
   const auto found = std::find_if(choices.begin(), choices.end(),
                                   [](const Choice& choice) { return choice.is_default; });
   const auto at = found == choices.end() ? choices.begin() : found;
   const auto default_index = static_cast<size_t>(at - choices.begin());
-  groups_.push_back({problem, {place}, std::move(choices), default_index});
+  groups_.push_back({problem, std::move(surroundings), {place}, std::move(choices), default_index});
 }
 
 std::vector<Choice> ChoiceCombinations::First() const {
@@ -115,7 +116,7 @@ bool ChoiceCombinations::has_all_first() const {
     all *= choices;
     singles += choices - 1;
   }
-  return all <= kFirstMax || all == singles;
+  return all <= static_cast<double>(kHeatChoicesMax) || all == singles;
 }
 
 size_t ChoiceCombinations::best_max() const {

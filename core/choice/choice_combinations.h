@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -14,7 +15,11 @@
 
 namespace cotune {
 
-// Collectives that are the same problem run by the same choice. Those that are different problems
+// Choices of a heat, at most, of which it drops most after a few samples.
+inline constexpr size_t kHeatChoicesMax = 64;
+
+// Collectives that are the same problem, and around which the same local operations can be fused,
+// run by the same choice. Those that are different problems
 // may have thousands of combinations of their choices. Then two races find a good one: in the
 // first, one of the collectives at a time leaves its default, and the second combines what was
 // fastest for each. Pure; equal on all ranks, as the lists and verdicts are.
@@ -22,11 +27,12 @@ class ChoiceCombinations {
  public:
   explicit ChoiceCombinations(size_t collectives) : collectives_(collectives) {}
 
-  // Each collective is added once, by its place in the program. AddToEqual returns false, and adds
-  // nothing, where no collective that was added before is the same problem; then Add takes it with
-  // the choices of that problem.
-  bool AddToEqual(const Problem& problem, size_t place);
-  void Add(const Problem& problem, size_t place, std::vector<Choice> choices);
+  // Each collective is added once, by its place in the program. `surroundings` says what can be
+  // fused around it. AddToEqual returns false, and adds nothing, where no collective that was added
+  // before is the same problem in the same surroundings; then Add takes it with its choices.
+  bool AddToEqual(const Problem& problem, const std::string& surroundings, size_t place);
+  void Add(const Problem& problem, std::string surroundings, size_t place,
+           std::vector<Choice> choices);
 
   // All combinations where they are 64 or fewer, or only one problem has several choices; else the
   // default of each collective, and what differs from that in one.
@@ -49,6 +55,7 @@ class ChoiceCombinations {
   // Collectives that are the same problem.
   struct Equal {
     Problem problem;
+    std::string surroundings;
     std::vector<size_t> places;
     std::vector<Choice> choices;
     size_t default_index = 0;

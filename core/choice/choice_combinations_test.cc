@@ -40,10 +40,11 @@ std::vector<Choice> Choices(const std::string& prefix, int count, int default_in
 // Three collectives: the first and the last are the same problem.
 ChoiceCombinations Three(int of_ends, int of_middle) {
   ChoiceCombinations combinations(3);
-  combinations.Add(Of(Collective::kReduceScatter), 0, Choices("x", of_ends, 2));
-  EXPECT_FALSE(combinations.AddToEqual(Of(Collective::kAllGather), 1));
-  combinations.Add(Of(Collective::kAllGather), 1, Choices("y", of_middle));
-  EXPECT_TRUE(combinations.AddToEqual(Of(Collective::kReduceScatter), 2));
+  combinations.Add(Of(Collective::kReduceScatter), "", 0, Choices("x", of_ends, 2));
+  EXPECT_FALSE(combinations.AddToEqual(Of(Collective::kAllGather), "", 1));
+  EXPECT_FALSE(combinations.AddToEqual(Of(Collective::kReduceScatter), "fuse=1", 2));
+  combinations.Add(Of(Collective::kAllGather), "", 1, Choices("y", of_middle));
+  EXPECT_TRUE(combinations.AddToEqual(Of(Collective::kReduceScatter), "", 2));
   return combinations;
 }
 
@@ -105,7 +106,7 @@ TEST(ChoiceCombinationsTest, ProblemsWithOneChoiceShareInNothing) {
   for (size_t place = 0; place < groups.size(); ++place) {
     Problem problem = Of(Collective::kAllReduce);
     problem.count = 1 + place;
-    combinations.Add(problem, place, Choices(groups[place].first, groups[place].second));
+    combinations.Add(problem, "", place, Choices(groups[place].first, groups[place].second));
   }
   EXPECT_EQ(combinations.best_max(), 16u);
   std::vector<Verdict> verdicts;
@@ -157,7 +158,7 @@ TEST(ChoiceCombinationsTest, OfManyCollectivesOneCombinationIsAdded) {
   for (size_t place = 0; place < 6; ++place) {
     Problem problem = Of(Collective::kAllReduce);
     problem.count = 1 + place;
-    combinations.Add(problem, place, Choices("z", 3));
+    combinations.Add(problem, "", place, Choices("z", 3));
     std::string id;
     for (size_t i = 0; i < 6; ++i)
       id += fmt::format("{}b/z{}", i == 0 ? "" : "+", i == place ? 1 : 0);

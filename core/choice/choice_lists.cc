@@ -1,17 +1,25 @@
 #include "core/choice/choice_lists.h"
 
+#include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/choice/numerics.h"
+#include "core/recipe/recipe_id.h"
 #include "core/recipe/recipe_source.h"
 #include "fmt/format.h"
 
 namespace cotune {
 namespace {
 
-ChoiceList ListSingle(const std::vector<const Backend*>& backends, const ListingRules& rules,
-                      const Program& program, const Problem& problem) {
+// Choices of a region that race, at most: a program may have many regions.
+constexpr size_t kRegionChoicesMax = 8;
+
+// The choices of all backends for a single collective or a region.
+ChoiceList ListStep(const std::vector<const Backend*>& backends, const ListingRules& rules,
+                    const Program& program, const Problem& problem) {
   ChoiceList merged;
   bool has_default = false;
   for (const Backend* backend : backends) {
@@ -33,30 +41,90 @@ ListedChoices RefuseAll(std::string reason) {
   return {{{}, {{"every choice", std::move(reason)}}}, {}};
 }
 
-// Collects the choices of each backend step of a form. Returns the combinations of these, and adds
-// refusals.
-Result<ChoiceCombinations> ChoicesOfForm(const std::vector<const Backend*>& backends,
-                                         const ListingRules& rules, const Program& program,
-                                         const Problem& problem, const Form& form,
-                                         std::vector<Refusal>& refusals) {
-  COTUNE_TRY(const std::vector<BackendCall> calls,
-             BackendCalls(form.recipe, program, program.RowsAt(problem), problem.topology_digest));
-  ChoiceCombinations combinations(calls.size());
-  for (size_t place = 0; place < calls.size(); ++place) {
-    const Problem& each = calls[place].problem;
-    if (!calls[place].why_plain.empty()) {
-      refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
-                                      Name(each.cls.collective)),
-                          calls[place].why_plain});
+// Collects the choices of the positions of a form: those of a collective by itself, and behind them
+// those of its regions, which have the key `fuse`. Adds refusals.
+class FormLister {
+ public:
+  FormLister(const std::vector<const Backend*>& backends, const ListingRules& rules,
+             const Program& program, const Problem& problem, const Form& form)
+      : backends_(backends), rules_(rules), program_(program), problem_(problem), form_(form) {}
+
+  Result<ChoiceCombinations> List(std::vector<Refusal>& refusals) const {
+    COTUNE_TRY(const std::vector<BackendCall> bare, CallsOf({}));
+    ChoiceCombinations combinations(form_.positions.size());
+    for (size_t place = 0; place < bare.size(); ++place) {
+      const Position& position = form_.positions[place];
+      const Problem& problem = bare[place].problem;
+      if (!bare[place].why_plain.empty()) {
+        refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
+                                        Name(problem.cls.collective)),
+                            bare[place].why_plain});
+      }
+      COTUNE_TRY(const std::vector<BackendCall> regions, RegionCalls(position, place));
+      const std::string surroundings = SurroundingsOf(position, regions);
+      if (combinations.AddToEqual(problem, surroundings, place)) continue;
+      ChoiceList alone = ListStep(backends_, rules_, bare[place].program, problem);
+      refusals.insert(refusals.end(), alone.refusals.begin(), alone.refusals.end());
+      for (size_t i = 0; i < regions.size(); ++i) {
+        AddRegion(FuseText(form_.graph, position.regions[i]), regions[i], alone.choices, refusals);
+      }
+      combinations.Add(problem, surroundings, place, std::move(alone.choices));
     }
-    if (combinations.AddToEqual(each, place)) continue;
-    COTUNE_TRY(const Program single, Program::SingleCollective(each.cls));
-    ChoiceList alone = ListSingle(backends, rules, single, each);
-    refusals.insert(refusals.end(), alone.refusals.begin(), alone.refusals.end());
-    combinations.Add(each, place, std::move(alone.choices));
+    return combinations;
   }
-  return combinations;
-}
+
+ private:
+  Result<std::vector<BackendCall>> CallsOf(std::span<const Region> regions) const {
+    COTUNE_TRY(const Recipe recipe, MakeRecipe(form_.graph, regions));
+    return BackendCalls(recipe, program_, program_.RowsAt(problem_), problem_.topology_digest);
+  }
+  Result<std::vector<BackendCall>> RegionCalls(const Position& position, size_t place) const {
+    std::vector<BackendCall> calls;
+    for (const Region& region : position.regions) {
+      COTUNE_TRY(std::vector<BackendCall> with_it, CallsOf({&region, 1}));
+      calls.push_back(std::move(with_it[place]));
+    }
+    return calls;
+  }
+  std::string SurroundingsOf(const Position& position,
+                             const std::vector<BackendCall>& regions) const {
+    std::string text;
+    for (size_t i = 0; i < regions.size(); ++i) {
+      text += fmt::format("{} {:016x} {}\n", FuseText(form_.graph, position.regions[i]),
+                          regions[i].program.digest(), regions[i].problem.count);
+    }
+    return text;
+  }
+  void AddRegion(const std::string& fuse, const BackendCall& call, std::vector<Choice>& choices,
+                 std::vector<Refusal>& refusals) const {
+    ChoiceList list = ListStep(backends_, rules_, call.program, call.problem);
+    // The most promising ones; without estimates the order is that of the backends.
+    std::stable_sort(list.choices.begin(), list.choices.end(), [](const auto& a, const auto& b) {
+      return a.cost_us >= 0 && b.cost_us >= 0 && a.cost_us < b.cost_us;
+    });
+    for (size_t i = 0; i < list.choices.size(); ++i) {
+      Choice& choice = list.choices[i];
+      choice.id = choice.id.WithHostKey(kFuseKey, fuse);
+      choice.is_default = false;
+      if (i < kRegionChoicesMax) {
+        choices.push_back(std::move(choice));
+      } else {
+        refusals.push_back(
+            {choice.id.text(), fmt::format("beyond {} choices of one region", kRegionChoicesMax)});
+      }
+    }
+    for (Refusal& refusal : list.refusals) {
+      refusals.push_back({fmt::format("{} with {}={}", refusal.choice, kFuseKey, fuse),
+                          std::move(refusal.reason)});
+    }
+  }
+
+  const std::vector<const Backend*>& backends_;
+  const ListingRules& rules_;
+  const Program& program_;
+  const Problem& problem_;
+  const Form& form_;
+};
 
 // The choices of a program with several steps; the list that it gives has refusals only.
 ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const ListingRules& rules,
@@ -68,25 +136,41 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
   }
   COTUNE_CHECK(rules.recipes != nullptr, "a program with several steps has recipes");
   ListedChoices made;
-  for (const Form& form : rules.recipes->Forms(program, program.RowsAt(problem))) {
+  FormList forms = rules.recipes->Forms(program, program.RowsAt(problem), rules.fusion);
+  made.list.refusals = std::move(forms.refusals);
+  for (const Form& form : forms.forms) {
     std::vector<Refusal> refusals;
     Result<ChoiceCombinations> combinations =
-        ChoicesOfForm(backends, rules, program, problem, form, refusals);
-    if (!combinations) return RefuseAll(combinations.error().ToText());
+        FormLister(backends, rules, program, problem, form).List(refusals);
+    if (!combinations && form.via.empty()) return RefuseAll(combinations.error().ToText());
+    if (!combinations) {
+      made.list.refusals.push_back({fmt::format("via={}", form.via), combinations.error().what});
+      continue;
+    }
     // The same backends refuse the same collectives of other forms.
-    if (form.via.empty()) made.list.refusals = std::move(refusals);
+    if (form.via.empty()) {
+      made.list.refusals.insert(made.list.refusals.end(), refusals.begin(), refusals.end());
+    }
     made.combinations.Add(form.via, *std::move(combinations));
   }
+  made.combinations.KeepPossible([recipes = rules.recipes, graph](const ChoiceId& id) {
+    return recipes->RecipeOf(graph, id).has_value();
+  });
   return made;
 }
 
 ListedChoices ListOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
                      const Program& program, const Problem& problem) {
   if (program.is_single_collective()) {
-    return {ListSingle(backends, rules, program, problem), {}};
+    return {ListStep(backends, rules, program, problem), {}};
   }
   ListedChoices listed = ChoicesOfForms(backends, rules, program, problem);
-  listed.list.choices = listed.combinations.First();
+  FormChoices::FirstHeat heat = listed.combinations.First();
+  listed.list.choices = std::move(heat.choices);
+  for (const ChoiceId& id : heat.left_out) {
+    listed.list.refusals.push_back(
+        {id.text(), fmt::format("beyond {} choices of the first heat", kHeatChoicesMax)});
+  }
   return listed;
 }
 
@@ -100,7 +184,7 @@ std::vector<const Backend*> BackendsInUse(const BackendGroups& groups) {
 
 ListingRules RulesOf(const BackendGroups& groups) {
   const ProgramSupport& support = groups.program_support();
-  return {support.part_backend != nullptr, groups.numerics(), support.recipes};
+  return {support.part_backend != nullptr, groups.numerics(), support.recipes, support.fusion};
 }
 
 }  // namespace
@@ -130,7 +214,7 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
   if (!program.is_single_collective()) {
     return ChoicesOfForms(backends, rules, program, problem).combinations.Find(id);
   }
-  for (Choice& choice : ListSingle(backends, rules, program, problem).choices) {
+  for (Choice& choice : ListStep(backends, rules, program, problem).choices) {
     if (choice.id == id) return std::move(choice);
   }
   return std::nullopt;
@@ -138,17 +222,12 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
 
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,
                                                  const Problem& problem, const Choice& choice) {
-  size_t count = 1;
+  std::vector<ChoiceId> steps{choice.id};
   if (!program.is_single_collective()) {
     const RecipeSource* const recipes = groups.program_support().recipes;
     COTUNE_CHECK(recipes != nullptr, "a program with several steps has recipes");
     COTUNE_TRY(const Recipe recipe, recipes->RecipeOf(program.graph(), choice.id));
-    count = recipe.backend_steps().size();
-  }
-  const std::vector<ChoiceId> steps = choice.id.StepsFor(count);
-  if (steps.empty()) {
-    return Fail(ErrorCode::kUnsupported, "it names another number of collectives",
-                choice.id.text());
+    COTUNE_TRY(steps, ChoicesOfSteps(recipe, choice.id));
   }
   std::vector<BackendMember*> members;
   for (const ChoiceId& step : steps) {

@@ -39,6 +39,7 @@ struct ListingRules {
   bool has_parts = false;  // some backend runs the local parts of programs
   NumericsRule numerics = NumericsRule::kAny;
   const RecipeSource* recipes = nullptr;  // nullptr: only single collectives have choices
+  FusionRules fusion{};
 };
 
 // The same for some backends, without groups, in order of priority.

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/recipe/recipe_id.h"
+
 namespace cotune {
 namespace {
-
-constexpr std::string_view kVia = "via";
 
 bool HasRaced(const Verdict& verdict) {
   return verdict.has_time() &&
@@ -21,19 +21,52 @@ void FormChoices::Add(std::string via, ChoiceCombinations combinations) {
 
 Choice FormChoices::Named(Choice choice, const OfForm& form) {
   if (form.via.empty()) return choice;
-  choice.id = choice.id.WithHostKey(kVia, form.via);
+  choice.id = choice.id.WithHostKey(kViaKey, form.via);
   choice.is_default = false;
   return choice;
 }
 
-std::vector<Choice> FormChoices::First() const {
-  std::vector<Choice> choices;
+void FormChoices::KeepPossible(std::function<bool(const ChoiceId&)> is_possible) {
+  is_possible_ = std::move(is_possible);
+}
+
+std::vector<Choice> FormChoices::NamedAndPossible(std::vector<Choice> choices,
+                                                  const OfForm& form) const {
+  std::vector<Choice> named;
+  for (Choice& choice : choices) {
+    Choice made = Named(std::move(choice), form);
+    // The program as it is, with each collective by itself, has always a recipe.
+    if (made.id.has_host_keys() && !IsPossible(made.id)) continue;
+    named.push_back(std::move(made));
+  }
+  return named;
+}
+
+FormChoices::FirstHeat FormChoices::First() const {
+  FirstHeat heat;
+  std::vector<Choice> others;      // with a key of the host
+  std::vector<size_t> form_begin;  // in `others`
   for (const OfForm& form : forms_) {
-    for (Choice& choice : form.combinations.First()) {
-      choices.push_back(Named(std::move(choice), form));
+    form_begin.push_back(others.size());
+    for (Choice& choice : NamedAndPossible(form.combinations.First(), form)) {
+      (choice.id.has_host_keys() ? others : heat.choices).push_back(std::move(choice));
     }
   }
-  return choices;
+  for (size_t i = 0; i < others.size(); ++i) {
+    const bool is_first_of_form =
+        std::find(form_begin.begin(), form_begin.end(), i) != form_begin.end();
+    // Room for the first choices of the forms that follow.
+    const auto firsts_behind =
+        static_cast<size_t>(std::count_if(form_begin.begin(), form_begin.end(), [&](size_t begin) {
+          return begin > i && begin < others.size();
+        }));
+    if (is_first_of_form || heat.choices.size() + firsts_behind < kHeatChoicesMax) {
+      heat.choices.push_back(std::move(others[i]));
+    } else {
+      heat.left_out.push_back(others[i].id);
+    }
+  }
+  return heat;
 }
 
 size_t FormChoices::best_max() const {
@@ -48,32 +81,31 @@ std::vector<Choice> FormChoices::Best(std::span<const Verdict> verdicts) const {
   size_t fastest = 0;
   int64_t fastest_ns = -1;
   for (const Verdict& verdict : verdicts) {
-    const std::string via = verdict.id.HostKey(kVia);
+    const std::string via = verdict.id.HostKey(kViaKey);
     const auto form = std::find_if(forms_.begin(), forms_.end(),
                                    [&](const OfForm& each) { return each.via == via; });
     if (form == forms_.end()) continue;
     const auto index = static_cast<size_t>(form - forms_.begin());
     of_forms[index].push_back(verdict);
-    of_forms[index].back().id = verdict.id.WithoutHostKeys();
+    of_forms[index].back().id = verdict.id.WithoutHostKey(kViaKey);
     if (!HasRaced(verdict) || (fastest_ns >= 0 && verdict.median_ns >= fastest_ns)) continue;
     fastest = index;
     fastest_ns = verdict.median_ns;
   }
   if (forms_.empty()) return {};
-  std::vector<Choice> choices = forms_[fastest].combinations.Best(of_forms[fastest]);
-  for (Choice& choice : choices) choice = Named(std::move(choice), forms_[fastest]);
-  return choices;
+  const OfForm& form = forms_[fastest];
+  return NamedAndPossible(form.combinations.Best(of_forms[fastest]), form);
 }
 
 std::optional<Choice> FormChoices::Find(const ChoiceId& id) const {
-  const std::string via = id.HostKey(kVia);
+  const std::string via = id.HostKey(kViaKey);
   for (const OfForm& form : forms_) {
     if (form.via != via) continue;
-    std::optional<Choice> found = form.combinations.Find(id.WithoutHostKeys());
+    std::optional<Choice> found = form.combinations.Find(id.WithoutHostKey(kViaKey));
     if (!found) return std::nullopt;
     Choice named = Named(*std::move(found), form);
     // A step may have another key of the host, or lack this one.
-    if (named.id != id) return std::nullopt;
+    if (named.id != id || (id.has_host_keys() && !IsPossible(id))) return std::nullopt;
     return named;
   }
   return std::nullopt;

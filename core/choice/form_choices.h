@@ -3,6 +3,7 @@
 #define COTUNE_CORE_CHOICE_FORM_CHOICES_H_
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,13 +16,25 @@ namespace cotune {
 // Choices of all forms race in the same heats. The first heat has the first choices of each form,
 // and the second heat combines the choices of the form that was the fastest. Only the first form,
 // which is the program as it is, has a default choice. Pure; equal on all ranks.
+//
+// A heat has kHeatChoicesMax choices. Those that run every collective of the program by itself all
+// race, even if they are more; what is left goes to regions and to other forms, in their order, and
+// each of these has at least its first choice.
 class FormChoices {
  public:
   // In the order of the forms. `via` is that of the form; its ids have it in each step.
   void Add(std::string via, ChoiceCombinations combinations);
 
+  // Leaves out the combinations whose id is_possible refuses: regions may overlap or wait for each
+  // other. Called behind the last Add.
+  void KeepPossible(std::function<bool(const ChoiceId&)> is_possible);
+
+  struct FirstHeat {
+    std::vector<Choice> choices;
+    std::vector<ChoiceId> left_out;  // there was no room for them
+  };
+  FirstHeat First() const;
   // As the functions of ChoiceCombinations.
-  std::vector<Choice> First() const;
   size_t best_max() const;
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
   std::optional<Choice> Find(const ChoiceId& id) const;
@@ -32,8 +45,12 @@ class FormChoices {
     ChoiceCombinations combinations;
   };
   static Choice Named(Choice choice, const OfForm& form);
+  bool IsPossible(const ChoiceId& id) const { return !is_possible_ || is_possible_(id); }
+  // `choices` of a form by their ids among those of all forms, without those that are not possible.
+  std::vector<Choice> NamedAndPossible(std::vector<Choice> choices, const OfForm& form) const;
 
   std::vector<OfForm> forms_;
+  std::function<bool(const ChoiceId&)> is_possible_;
 };
 
 }  // namespace cotune

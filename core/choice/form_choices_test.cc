@@ -1,5 +1,6 @@
 #include "core/choice/form_choices.h"
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +34,7 @@ std::vector<Choice> Ways(int count) {
 ChoiceCombinations Combinations(size_t collectives, int choices) {
   ChoiceCombinations made(collectives);
   for (size_t place = 0; place < collectives; ++place) {
-    made.Add(OfBytes(place + 1), place, Ways(choices));
+    made.Add(OfBytes(place + 1), "", place, Ways(choices));
   }
   return made;
 }
@@ -61,10 +62,9 @@ Verdict Timed(const std::string& id, int64_t median_ns) {
 
 TEST(FormChoicesTest, TheFirstHeatHasAllForms) {
   const FormChoices forms = TwoForms(2);
-  const std::vector<Choice> first = forms.First();
-  EXPECT_THAT(Texts(first),
-              ElementsAre("host/way0", "host/way0+host/way1", "host/way1+host/way0", "host/way1",
-                          "host/way0?via=once", "host/way1?via=once"));
+  const std::vector<Choice> first = forms.First().choices;
+  EXPECT_THAT(Texts(first), ElementsAre("host/way0", "host/way0+host/way1", "host/way1+host/way0",
+                                        "host/way1", "host/way0?via=once", "host/way1?via=once"));
   for (const Choice& choice : first) {
     EXPECT_EQ(choice.is_default, choice.id.text() == "host/way0") << choice.id.text();
     const std::optional<Choice> found = forms.Find(choice.id);
@@ -91,7 +91,8 @@ TEST(FormChoicesTest, TheSecondHeatCombinesTheChoicesOfTheFastestForm) {
   forms.Add("other", Combinations(2, 9));
   EXPECT_GT(forms.best_max(), 0u);
   std::vector<Verdict> verdicts;
-  for (const Choice& choice : forms.First()) verdicts.push_back(Timed(choice.id.text(), 1000));
+  for (const Choice& choice : forms.First().choices)
+    verdicts.push_back(Timed(choice.id.text(), 1000));
   EXPECT_THAT(Texts(forms.Best({})), IsEmpty());
   const auto set = [&](const std::string& id, int64_t median_ns) {
     for (Verdict& verdict : verdicts) {
@@ -108,6 +109,60 @@ TEST(FormChoicesTest, TheSecondHeatCombinesTheChoicesOfTheFastestForm) {
     EXPECT_FALSE(choice.is_default);
   }
   EXPECT_EQ(best.front().id.text(), "host/way4?via=other+host/way5?via=other");
+}
+
+// One collective with so many choices by itself, and with so many in a region.
+ChoiceCombinations WithRegion(int bare, int fused) {
+  std::vector<Choice> choices = Ways(bare);
+  for (int i = 0; i < fused; ++i) {
+    choices.push_back({.id = Id("host/way" + std::to_string(i) + "?fuse=1")});
+  }
+  ChoiceCombinations made(1);
+  made.Add(OfBytes(1), "1", 0, std::move(choices));
+  return made;
+}
+
+TEST(FormChoicesTest, OtherFormsAndRegionsShareTheRoomOfAHeat) {
+  FormChoices forms;
+  forms.Add("", WithRegion(40, 20));
+  forms.Add("other", Combinations(1, 9));
+  forms.Add("third", Combinations(1, 3));
+  const FormChoices::FirstHeat heat = forms.First();
+  EXPECT_EQ(heat.choices.size(), kHeatChoicesMax);
+  std::map<std::string, int> count;
+  for (const Choice& choice : heat.choices) {
+    ++count[choice.id.HostKey("fuse") + choice.id.HostKey("via")];
+  }
+  // 24 places behind the 40: the region is listed first, and each form has one at least.
+  EXPECT_EQ(count[""], 40);
+  EXPECT_EQ(count["1"], 20);
+  EXPECT_EQ(count["other"], 3);
+  EXPECT_EQ(count["third"], 1);
+  ASSERT_EQ(heat.left_out.size(), 8u);
+  EXPECT_EQ(heat.left_out.front().text(), "host/way3?via=other");
+  // One that was left out can be found, and run, all the same.
+  EXPECT_TRUE(forms.Find(heat.left_out.front()).has_value());
+}
+
+TEST(FormChoicesTest, WhatRunsEachCollectiveByItselfAlwaysRaces) {
+  FormChoices forms;
+  forms.Add("", WithRegion(100, 8));
+  forms.Add("other", Combinations(1, 2));
+  const FormChoices::FirstHeat heat = forms.First();
+  ASSERT_EQ(heat.choices.size(), 102u);
+  EXPECT_EQ(heat.choices[100].id.text(), "host/way0?fuse=1");
+  EXPECT_EQ(heat.choices[101].id.text(), "host/way0?via=other");
+  EXPECT_EQ(heat.left_out.size(), 8u);
+}
+
+TEST(FormChoicesTest, CombinationsThatAreNotPossibleAreLeftOut) {
+  FormChoices forms;
+  forms.Add("", WithRegion(2, 2));
+  forms.KeepPossible([](const ChoiceId& id) { return id.text() != "host/way0?fuse=1"; });
+  EXPECT_THAT(Texts(forms.First().choices),
+              ElementsAre("host/way0", "host/way1", "host/way1?fuse=1"));
+  EXPECT_FALSE(forms.Find(Id("host/way0?fuse=1")).has_value());
+  EXPECT_TRUE(forms.Find(Id("host/way1?fuse=1")).has_value());
 }
 
 }  // namespace

@@ -9,16 +9,15 @@
 namespace cotune {
 namespace {
 
-// The call of a step is the call of the collective by itself: ranks with other operations around
-// the same collectives run them together.
-Result<std::unique_ptr<Plan>> PrepareCollective(const Problem& problem,
-                                                const RecipePlan::StepChoice& by,
-                                                int64_t deadline_ns) {
+// The call of a bare collective is that of the collective outside of programs: ranks with other
+// operations around the same collectives run them together.
+Result<std::unique_ptr<Plan>> PrepareBackendStep(const BackendCall& call,
+                                                 const RecipePlan::StepChoice& by,
+                                                 int64_t deadline_ns) {
   if (by.member == nullptr || by.member->group == nullptr) {
     return Fail(ErrorCode::kAborted, "its backend has no group", by.choice.id.text());
   }
-  COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
-  return by.member->group->Prepare(single, problem, by.choice, deadline_ns);
+  return by.member->group->Prepare(call.program, call.problem, by.choice, deadline_ns);
 }
 
 Result<std::unique_ptr<Plan>> PreparePart(const ProgramGraph& part, uint64_t rows,
@@ -56,17 +55,16 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   const std::vector<size_t> backend_steps = recipe.backend_steps();
   for (size_t i = 0; i < recipe.steps.size(); ++i) {
     const RecipeStep& step = recipe.steps[i];
-    const PartStep* const part = step.part();
+    const bool is_part = step.is_part();
     // The place among the backend steps, if it is one.
     const auto place = static_cast<size_t>(
         std::find(backend_steps.begin(), backend_steps.end(), i) - backend_steps.begin());
     COTUNE_TRY(std::unique_ptr<Plan> plan,
-               part != nullptr
-                   ? PreparePart(part->program, rows, program.group(), support, deadline_ns)
-                   : PrepareCollective(calls[place].problem, choices[place], deadline_ns));
+               is_part ? PreparePart(step.program, rows, program.group(), support, deadline_ns)
+                       : PrepareBackendStep(calls[place], choices[place], deadline_ns));
     made->is_capturable_ = made->is_capturable_ && plan->is_capturable();
     made->steps_.push_back({.plan = std::move(plan),
-                            .is_part = part != nullptr,
+                            .has_buffers = !is_part && calls[place].program.is_single_collective(),
                             .inputs = step.inputs,
                             .outputs = step.outputs,
                             .input_addresses = std::vector<const void*>(step.inputs.size()),
@@ -89,7 +87,7 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
 
 Status RecipePlan::LaunchStep(Step& step) {
   LaunchArguments arguments = call_;
-  if (!step.is_part) {
+  if (step.has_buffers) {
     arguments.send = At(step.inputs.front());
     arguments.recv = At(step.outputs.front());
     return step.plan->Launch(arguments);

@@ -43,10 +43,10 @@ class RecipePlan final : public Plan {
  private:
   struct Step {
     std::unique_ptr<Plan> plan;
-    bool is_part = false;
+    bool has_buffers = false;  // a single collective, called with two buffers
     std::vector<SlotIndex> inputs;
     std::vector<SlotIndex> outputs;
-    // The addresses of a part's operands in the call that runs.
+    // The addresses of other operands in the call that runs.
     std::vector<const void*> input_addresses{};
     std::vector<void*> output_addresses{};
   };

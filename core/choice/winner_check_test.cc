@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/base/clock.h"
-#include "core/recipe/unfused_recipes.h"
+#include "core/recipe/recipe_source.h"
 #include "core/testing/scripted_ranks.h"
 
 namespace cotune {

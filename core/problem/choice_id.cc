@@ -134,13 +134,17 @@ ChoiceId ChoiceId::WithHostKey(std::string_view key, std::string_view value) con
   return Join(changed);
 }
 
-ChoiceId ChoiceId::WithoutHostKeys() const {
+ChoiceId ChoiceId::WithoutHostKeys() const { return Without(kHostKeys); }
+
+ChoiceId ChoiceId::WithoutHostKey(std::string_view key) const { return Without({&key, 1}); }
+
+ChoiceId ChoiceId::Without(std::span<const std::string_view> keys) const {
   std::vector<ChoiceId> changed;
   for (const ChoiceId& step : steps()) {
     std::string text = step.text_.substr(0, step.text_.find('?'));
     const char* mark = "?";
     for (const auto& [key, value] : step.parameters()) {
-      if (std::find(kHostKeys.begin(), kHostKeys.end(), key) != kHostKeys.end()) continue;
+      if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
       text += fmt::format("{}{}={}", mark, key, value);
       mark = "&";
     }

@@ -22,8 +22,9 @@ inline constexpr std::array<std::string_view, 2> kHostKeys{"fuse", "via"};
 
 // Grammar: step { "+" step }, and step: backend "/" algorithm [ "?" key "=" value { "&" key "="
 // value } ], for example "host/ring?chunk=65536". backend: [a-z][a-z0-9_]{0,30}; the other parts:
-// [a-z0-9_.-]+; keys are unique in a step and keep their order; those of the host come last. The id of
-// a program has one step for each backend step of its recipe, or a single one that runs them all.
+// [a-z0-9_.-]+; keys are unique in a step and keep their order; those of the host come last. The id
+// of a program has one step for each backend step of its recipe, or a single one that runs them
+// all.
 class ChoiceId {
  public:
   static Result<ChoiceId> Parse(std::string_view text);
@@ -45,6 +46,8 @@ class ChoiceId {
   std::string HostKey(std::string_view key) const;
   // The same with a key of the host in each step, which has none.
   ChoiceId WithHostKey(std::string_view key, std::string_view value) const;
+  // The same without this key of the host in its steps.
+  ChoiceId WithoutHostKey(std::string_view key) const;
   bool has_host_keys() const { return *this != WithoutHostKeys(); }
   // The choices of the steps as their backends know them.
   ChoiceId WithoutHostKeys() const;
@@ -60,9 +63,16 @@ class ChoiceId {
 
  private:
   static Result<ChoiceId> ParseStep(std::string_view text);
+  ChoiceId Without(std::span<const std::string_view> keys) const;
   ChoiceId(std::string text, size_t slash) : text_(std::move(text)), slash_(slash) {}
   std::string text_;
   size_t slash_;
+};
+
+// A way that exists but cannot run this program, with the reason, kept to the end for explain.
+struct Refusal {
+  std::string choice;  // id text, or just the backend's name when all of it refuses
+  std::string reason;
 };
 
 }  // namespace cotune

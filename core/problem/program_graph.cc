@@ -59,6 +59,13 @@ bool ProgramGraph::operator==(const ProgramGraph& other) const {
                     other.parts_.inputs.end(), same_input);
 }
 
+std::string_view Name(const ProgramNode& node) {
+  if (const auto* collective = std::get_if<CollectiveNode>(&node)) {
+    return Name(collective->collective);
+  }
+  return Name(std::get<ComputeNode>(node).op);
+}
+
 ProgramGraph ProgramGraph::Region(const std::vector<size_t>& nodes,
                                   const std::vector<ProgramOutput>& outputs) const {
   std::set<ValueIndex> inside;

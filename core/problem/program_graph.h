@@ -84,6 +84,8 @@ struct ComputeNode {
 // Integer to integer: wraps around. Integer to float: to nearest.
 
 using ProgramNode = std::variant<CollectiveNode, ComputeNode>;
+// "all_reduce", "add".
+std::string_view Name(const ProgramNode& node);
 
 struct ProgramOutput {
   ValueIndex value = 0;

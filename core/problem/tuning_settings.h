@@ -20,6 +20,11 @@ enum class NumericsRule : uint8_t {
 };
 std::string_view Name(NumericsRule rule);  // "any", "same"
 
+// Which forms of programs race beside the one that runs every collective by itself.
+struct FusionRules {
+  bool enabled = true;
+};
+
 // Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedValues().
 struct TuningSettings {
   // Names of the original design.
@@ -41,6 +46,7 @@ struct TuningSettings {
   double noise_percent = 2.0;  // inside it the backend's default wins
   bool keep_unsteady = false;  // believe times that vary much or were taken on busy processors
   NumericsRule numerics = NumericsRule::kAny;
+  FusionRules fusion{};
   // Calls are repeated until one sample takes this long; 0: DefaultSampleNs.
   int64_t sample_ns = 0;
 

@@ -37,20 +37,32 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
              is_as_it_is ? Result<Program>(program) : Program::Bind(recipe.graph, program.group()));
   const auto operands =
       static_cast<SlotIndex>(recipe.graph.inputs().size() + recipe.graph.outputs().size());
+  const auto are_operands = [&](const std::vector<SlotIndex>& slots) {
+    return std::all_of(slots.begin(), slots.end(), [&](SlotIndex slot) { return slot < operands; });
+  };
   std::vector<BackendCall> calls;
   for (const size_t index : recipe.backend_steps()) {
     const RecipeStep& step = recipe.steps[index];
-    BackendCall& made = calls.emplace_back();
-    made.problem = own.ProblemOf(step.backend_step()->collective, rows, topology_digest);
-    if (program.anchor().buffer_class == BufferClass::kPlain) continue;
-    const bool reads_operand = step.inputs.front() < operands;
-    if (reads_operand && step.outputs.front() < operands) {
-      made.problem.cls.buffer_class = BufferClass::kSymmetric;
+    const bool reads_operands = are_operands(step.inputs);
+    const bool is_symmetric = program.anchor().buffer_class != BufferClass::kPlain &&
+                              reads_operands && are_operands(step.outputs);
+    std::string why_plain;
+    if (program.anchor().buffer_class != BufferClass::kPlain && !is_symmetric) {
+      why_plain = fmt::format("its {} lies between two steps, in memory of the job",
+                              reads_operands ? "value" : "operand");
+    }
+    GroupShape group = program.group();
+    group.buffers = is_symmetric ? BufferClass::kSymmetric : BufferClass::kPlain;
+    if (step.program.is_single_collective()) {
+      Problem problem = own.ProblemOf(step.backend_step()->collective, rows, topology_digest);
+      problem.cls.buffer_class = group.buffers;
+      COTUNE_TRY(Program single, Program::SingleCollective(problem.cls));
+      calls.push_back({std::move(single), problem, std::move(why_plain)});
       continue;
     }
-    made.problem.cls.buffer_class = BufferClass::kPlain;
-    made.why_plain = fmt::format("its {} lies between two steps, in memory of the job",
-                                 reads_operand ? "value" : "operand");
+    COTUNE_TRY(Program region, Program::Bind(step.program, group));
+    const Problem problem = region.ProblemAtRows(rows, topology_digest);
+    calls.push_back({std::move(region), problem, std::move(why_plain)});
   }
   return calls;
 }

@@ -1,4 +1,4 @@
-// How a program is cut into steps: collectives, which a choice runs, and parts between them.
+// How a program is cut into steps: backend steps, which a choice runs, and parts between them.
 #ifndef COTUNE_CORE_RECIPE_RECIPE_H_
 #define COTUNE_CORE_RECIPE_RECIPE_H_
 
@@ -20,25 +20,27 @@ namespace cotune {
 // into an output of the same type lies in that output's.
 using SlotIndex = int32_t;
 
-// Runs by a backend's choice, which the id of the recipe names.
+// Runs by a backend's choice, which the id of the recipe names: a collective, alone or with local
+// operations around it.
 struct BackendStep {
   size_t collective = 0;  // its node in the graph of the recipe
 };
 
 // Runs on each rank alone.
-struct PartStep {
-  ProgramGraph program;  // lowered
-};
+struct PartStep {};
 
 struct RecipeStep {
   std::variant<BackendStep, PartStep> work;
-  // The slots of the step's operands and values: one each for a collective, one for each input and
-  // output of a part.
+  // What it runs: ascending indexes of nodes in the graph of the recipe, and these nodes as a graph
+  // of their own. That of a part is lowered.
+  std::vector<size_t> nodes;
+  ProgramGraph program;
+  // The slots of the operands and values: one for each input and output of `program`.
   std::vector<SlotIndex> inputs;
   std::vector<SlotIndex> outputs;
 
   const BackendStep* backend_step() const { return std::get_if<BackendStep>(&work); }
-  const PartStep* part() const { return std::get_if<PartStep>(&work); }
+  bool is_part() const { return backend_step() == nullptr; }
 };
 
 // A value that only steps see.
@@ -48,7 +50,8 @@ struct RecipeTemporary {
   size_t last_step = 0;   // that reads it
 };
 
-// Plain data; follows from the program's graph and an id alone, so that all ranks have the same one.
+// Plain data; follows from the program's graph and an id alone, so that all ranks have the same
+// one.
 struct Recipe {
   // The program, or an equal one with the same inputs and outputs and other operations.
   ProgramGraph graph;
@@ -60,17 +63,18 @@ struct Recipe {
   std::vector<size_t> backend_steps() const;
 };
 
-// A collective as a recipe runs it.
+// A backend step as its backend is asked for it.
 struct BackendCall {
-  Problem problem;
+  Program program;  // a single collective, or one with local operations around it
+  Problem problem;  // of its anchor
   // Why it runs on plain buffers although the operands of the program are registered; "" if it does
   // not, or they are not.
   std::string why_plain;
 };
 // The calls of the backend steps at R rows of a program that the recipe runs, in the order of
-// Recipe::backend_steps(). If the program's operands are registered, so are the buffers of a
-// collective whose operand and value both are such operands. kUsage: the graph does not fit the
-// group of the program.
+// Recipe::backend_steps(). If the program's operands are registered, so are the buffers of a step
+// whose operands and values all are such operands. kUsage: the graph does not fit the group of the
+// program, or a step cannot be sized by its collective.
 Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Program& program,
                                               uint64_t rows, uint64_t topology_digest);
 

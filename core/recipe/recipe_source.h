@@ -2,20 +2,39 @@
 #ifndef COTUNE_CORE_RECIPE_RECIPE_SOURCE_H_
 #define COTUNE_CORE_RECIPE_RECIPE_SOURCE_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "core/base/status.h"
 #include "core/problem/choice_id.h"
 #include "core/problem/program.h"
+#include "core/problem/program_graph.h"
+#include "core/problem/tuning_settings.h"
+#include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe.h"
 
 namespace cotune {
 
-// One recipe of a program, before it is known which choices run its steps.
+// A collective of a form, and the regions in which a backend may run it instead of by itself.
+struct Position {
+  size_t collective = 0;        // its node in the graph of the form
+  std::vector<Region> regions;  // in the order in which they are asked for, the best guess first
+};
+
+// One way to write a program, before it is known which choices run its steps.
 struct Form {
   std::string via;  // the value of the key `via` in its ids; "": the program as it is
-  Recipe recipe;
+  ProgramGraph graph;
+  std::vector<Position> positions;  // one for each collective, in order
+};
+// Every collective of the graph, and no region.
+Form FormWithoutRegions(std::string via, const ProgramGraph& graph);
+
+struct FormList {
+  std::vector<Form> forms;        // the unfused one first
+  std::vector<Refusal> refusals;  // forms and regions that the program cannot have; their `choice`
+                                  // says which
 };
 
 // Pure, and equal on all ranks. The job owns it and outlives every use. Any thread.
@@ -23,12 +42,19 @@ class RecipeSource {
  public:
   virtual ~RecipeSource() = default;
 
-  // The forms of a program at R rows in a fixed order, the unfused one first.
-  virtual std::vector<Form> Forms(const Program& program, uint64_t rows) const = 0;
+  // The forms of a program at R rows in a fixed order.
+  virtual FormList Forms(const Program& program, uint64_t rows, const FusionRules& rules) const = 0;
 
-  // The recipe that the host's keys of an id name (kHostKeys). kUnsupported: there is none, with
-  // the reason.
+  // The recipe that the host's keys of an id name (kHostKeys), also one that rules leave out.
+  // kUnsupported: there is none, with the reason.
   virtual Result<Recipe> RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const = 0;
+};
+
+// The source of a job without fusion: no program has another form. Stateless.
+class UnfusedRecipes final : public RecipeSource {
+ public:
+  FormList Forms(const Program& program, uint64_t rows, const FusionRules& rules) const override;
+  Result<Recipe> RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const override;
 };
 
 }  // namespace cotune

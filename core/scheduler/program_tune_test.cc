@@ -178,10 +178,10 @@ TEST(ProgramTuneTest, ASecondFormIsListedRacedKeptAndMadeReadyAgain) {
           EXPECT_EQ(verdict.is_default, verdict.id.text() == "scripted/usual");
           raced.insert(verdict.id.text());
         }
-        EXPECT_EQ(raced, (std::set<std::string>{
-                             "scripted/usual", "scripted/latency", "scripted/bandwidth",
-                             "scripted/usual?via=once", "scripted/latency?via=once",
-                             "scripted/bandwidth?via=once"}));
+        EXPECT_EQ(raced,
+                  (std::set<std::string>{"scripted/usual", "scripted/latency", "scripted/bandwidth",
+                                         "scripted/usual?via=once", "scripted/latency?via=once",
+                                         "scripted/bandwidth?via=once"}));
       }
     }
   }
@@ -190,6 +190,45 @@ TEST(ProgramTuneTest, ASecondFormIsListedRacedKeptAndMadeReadyAgain) {
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 1024), "");
+  }
+}
+
+// Each all_reduce may absorb the operation behind it. Fused, it costs 8 us more than bare where it
+// is small, and 8 us less where it is large; a part costs nothing.
+std::vector<ScriptedChoice> FusesLarge(int) {
+  std::vector<ScriptedChoice> choices = LatencyAndBandwidth(0);
+  choices[2].fused_cost_ns = [](uint64_t bytes) {
+    return 60'000 + static_cast<int64_t>(bytes) + (bytes > 5000 ? -8'000 : 8'000);
+  };
+  return choices;
+}
+
+TEST(ProgramTuneTest, ARegionIsListedRacedAndRunWhereItIsFaster) {
+  const TwinRecipes recipes(/*with_regions=*/true);
+  Tune tune;
+  tune.choices = FusesLarge;
+  tune.node_programs = {
+      "%x = input f32 [R, 64]\n%g = input f32 [1, 64] replicated\n%s = all_reduce sum %x\n"
+      "%n = neg %s\n%y = add %n, %g\n%z = all_reduce sum %y\n%o = relu %z\nreturn %o\n"};
+  tune.node_sizes = {{1024, 65536}};
+  tune.recipes = &recipes;
+  MemoryOfCells memory;
+  tune.known = &memory;
+  for (const bool is_known : {false, true}) {
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      EXPECT_EQ(view.outcome->measured_cells, is_known ? 0 : 2);
+      EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 1024), "scripted/latency");
+      // The surroundings of the two differ, and their keys do not.
+      EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 65536), "scripted/bandwidth?fuse=1");
+    }
+  }
+  // A rule leaves all of it out.
+  tune.known = nullptr;
+  tune.settings.fusion.enabled = false;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 65536), "scripted/bandwidth");
   }
 }
 

@@ -214,7 +214,7 @@ class GroupForTest final : public BackendGroup {
  public:
   GroupForTest(BackendForTest& backend, std::string name)
       : backend_(backend), name_(std::move(name)) {}
-  Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem& problem,
+  Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
                                         const Choice& choice, int64_t) override;
   Status RegisterMemory(void* data, uint64_t bytes, int64_t) override {
     if (backend_.register_fails_on_rank == rank()) {
@@ -345,6 +345,52 @@ class PlanForTest final : public Plan {
   void* first_recv_ = nullptr;
 };
 
+// Runs a region by gathering everybody's inputs.
+class RegionPlanForTest final : public Plan {
+ public:
+  RegionPlanForTest(GroupForTest& group, Program program, const Problem& problem,
+                    const ScriptedChoice& choice)
+      : group_(group), program_(std::move(program)), problem_(problem), choice_(choice) {}
+
+  Status Launch(const LaunchArguments& arguments) override {
+    launched_cost_ns += choice_.fused_cost_ns(problem_.bytes());
+    const ProgramGraph& graph = program_.graph();
+    const uint64_t rows = program_.RowsAt(problem_);
+    std::string sent;
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      sent.append(static_cast<const char*>(arguments.inputs[i]),
+                  program_.BytesOf(static_cast<ValueIndex>(i), rows));
+    }
+    const auto all = group_.hub().Gather(group_.rank(), group_.name(), std::move(sent));
+    if (all.empty()) return Fail(ErrorCode::kAborted, "the hub is broken");
+    std::vector<std::vector<std::vector<std::byte>>> inputs;
+    for (const std::string& each : all) {
+      std::vector<std::vector<std::byte>>& of_rank = inputs.emplace_back();
+      const char* next = each.data();
+      for (size_t i = 0; i < graph.inputs().size(); ++i) {
+        const uint64_t bytes = program_.BytesOf(static_cast<ValueIndex>(i), rows);
+        of_rank.push_back(BytesAt(next, bytes));
+        next += bytes;
+      }
+    }
+    COTUNE_TRY(const auto evaluated,
+               EvaluateProgram(graph, rows, program_.group().world_size, inputs));
+    const auto rank = static_cast<size_t>(group_.rank());
+    for (size_t i = 0; i < graph.outputs().size(); ++i) {
+      const std::vector<std::byte> bytes = Encode(evaluated[rank][i]);
+      if (!bytes.empty()) std::memcpy(arguments.outputs[i], bytes.data(), bytes.size());
+    }
+    return {};
+  }
+  Result<bool> Progress(int64_t) override { return true; }
+
+ private:
+  GroupForTest& group_;
+  const Program program_;
+  const Problem problem_;
+  const ScriptedChoice choice_;
+};
+
 class CallsForTest final : public TimedCalls {
  public:
   CallsForTest(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions,
@@ -441,7 +487,7 @@ class DeviceForTest final : public Device {
 
 }  // namespace
 
-Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program&, const Problem& problem,
+Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program& program, const Problem& problem,
                                                     const Choice& choice, int64_t) {
   const std::lock_guard lock(mutex_);
   ++backend_.plans_prepared;
@@ -450,15 +496,23 @@ Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program&, const Proble
     if (scripted.prepare_fails_on_rank == rank()) {
       return Fail(ErrorCode::kUnsupported, scripted.prepare_failure);
     }
-    return std::make_unique<PlanForTest>(*this, problem, scripted);
+    if (program.is_single_collective()) {
+      return std::make_unique<PlanForTest>(*this, problem, scripted);
+    }
+    if (scripted.fused_cost_ns == nullptr) break;
+    return std::make_unique<RegionPlanForTest>(*this, program, problem, scripted);
   }
   return Fail(ErrorCode::kUnsupported, "no such choice");
 }
 
-ChoiceList BackendForTest::ListChoices(const Program&, const Problem&) const {
+ChoiceList BackendForTest::ListChoices(const Program& program, const Problem&) const {
   ChoiceList list;
   for (const ScriptedChoice& scripted : choices_) {
     const ChoiceId id = *ChoiceId::FromBackend(name_, scripted.name);
+    if (!program.is_single_collective() && scripted.fused_cost_ns == nullptr) {
+      list.refusals.push_back({id.text(), "it fuses nothing"});
+      continue;
+    }
     if (!scripted.refused.empty()) {
       list.refusals.push_back({id.text(), scripted.refused});
       continue;

@@ -68,6 +68,8 @@ struct ScriptedChoice {
   std::string name;
   bool is_default = false;
   std::function<int64_t(uint64_t bytes)> cost_ns;
+  // Set: it runs collectives with local operations around them, too.
+  std::function<int64_t(uint64_t bytes)> fused_cost_ns = nullptr;
   int prepare_fails_on_rank = -1;
   std::string prepare_failure = "scripted prepare failure";
   int launch_fails_on_rank = -1;

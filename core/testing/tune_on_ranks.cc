@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/recipe/unfused_recipes.h"
+#include "core/recipe/recipe_source.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
@@ -59,10 +59,10 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       Temporaries temporaries(*device);
       backend.says_it_has_parts = true;
       const UnfusedRecipes unfused;
-      (*groups)->set_program_support(
-          {.part_backend = &backend,
-           .temporaries = &temporaries,
-           .recipes = tune.recipes != nullptr ? tune.recipes : &unfused});
+      (*groups)->set_program_support({.part_backend = &backend,
+                                      .temporaries = &temporaries,
+                                      .recipes = tune.recipes != nullptr ? tune.recipes : &unfused,
+                                      .fusion = tune.settings.fusion});
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);
       view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);

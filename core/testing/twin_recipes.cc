@@ -1,10 +1,11 @@
 #include "core/testing/twin_recipes.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <variant>
 
-#include "core/recipe/unfused_recipes.h"
+#include "core/recipe/recipe_id.h"
 
 namespace cotune {
 namespace {
@@ -42,22 +43,53 @@ std::optional<ProgramGraph> WithoutTwin(const ProgramGraph& graph) {
   return std::nullopt;
 }
 
+// The collective with the operation that reads its value, if just one does and reads nothing else.
+std::optional<Region> WithReader(const ProgramGraph& graph, size_t collective) {
+  const ValueIndex value = graph.value_of_node(collective);
+  std::optional<Region> region;
+  for (size_t node = 0; node < graph.nodes().size(); ++node) {
+    if (const auto* const other = std::get_if<CollectiveNode>(&graph.nodes()[node])) {
+      if (other->operand == value) return std::nullopt;
+      continue;
+    }
+    const std::vector<Operand>& operands = std::get<ComputeNode>(graph.nodes()[node]).operands;
+    const auto is_it = [&](const Operand& operand) { return operand.value == value; };
+    if (std::none_of(operands.begin(), operands.end(), is_it)) continue;
+    if (region || operands.size() != 1) return std::nullopt;
+    region = Region{{collective, node}};
+  }
+  return region;
+}
+
 }  // namespace
 
-std::vector<Form> TwinRecipes::Forms(const Program& program, uint64_t /*rows*/) const {
-  std::vector<Form> forms;
-  forms.push_back({"", UnfusedRecipe(program.graph())});
-  if (const auto once = WithoutTwin(program.graph())) {
-    forms.push_back({"once", UnfusedRecipe(*once)});
+FormList TwinRecipes::Forms(const Program& program, uint64_t /*rows*/,
+                            const FusionRules& rules) const {
+  FormList list{{FormWithoutRegions("", program.graph())}, {}};
+  const auto once = WithoutTwin(program.graph());
+  if (!once) {
+    list.refusals.push_back({"via=once", "no two collectives are the same"});
+  } else if (!rules.enabled) {
+    list.refusals.push_back({"via=once", "collective fusion is off"});
+  } else {
+    list.forms.push_back(FormWithoutRegions("once", *once));
   }
-  return forms;
+  if (!with_regions_ || !rules.enabled) return list;
+  for (Form& form : list.forms) {
+    for (Position& position : form.positions) {
+      if (const auto region = WithReader(form.graph, position.collective)) {
+        position.regions.push_back(*region);
+      }
+    }
+  }
+  return list;
 }
 
 Result<Recipe> TwinRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const {
-  const std::string via = id.HostKey("via");
-  if (via.empty()) return UnfusedRecipe(graph);
+  COTUNE_TRY(const std::string via, ViaOf(id));
+  if (via.empty()) return RecipeByFuseKeys(graph, id);
   const auto once = via == "once" ? WithoutTwin(graph) : std::nullopt;
-  if (once) return UnfusedRecipe(*once);
+  if (once) return RecipeByFuseKeys(*once, id);
   return Fail(ErrorCode::kUnsupported, "the program has no such form", id.text());
 }
 

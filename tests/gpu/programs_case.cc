@@ -119,8 +119,8 @@ class CheckedCalls {
 Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
   COTUNE_TRY(const auto callers, MakeReady(rank, sized));
   for (const auto& caller : callers) {
-    for (const ChoiceId& step : caller->id().StepsFor(caller->members().size())) {
-      ++rank.findings().choices_by_backend[std::string(step.backend())];
+    for (const BackendMember* const member : caller->members()) {
+      ++rank.findings().choices_by_backend[member->backend->name()];
     }
   }
   for (const uint64_t offset : {uint64_t{0}, uint64_t{1}}) {

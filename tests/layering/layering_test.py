@@ -41,6 +41,22 @@ class LayeringTest(unittest.TestCase):
             ["core/base/a.cc:2: core/base may not include sync/wire (sync/wire/b.h)"],
         )
 
+    def test_core_does_not_know_which_forms_of_a_program_exist(self):
+        self.assertEqual(
+            self.plant(
+                {
+                    "core/choice/a.cc": '#include "fusion/legality.h"\n#include "hierarchy/levels.h"\n',
+                    "fusion/a.cc": '#include "core/recipe/recipe.h"\n#include "core/choice/b.h"\n',
+                    "integration/a.cc": '#include "fusion/enumerate.h"\n',
+                }
+            ),
+            [
+                "core/choice/a.cc:1: core/choice may not include fusion (fusion/legality.h)",
+                "core/choice/a.cc:2: core/choice may not include hierarchy (hierarchy/levels.h)",
+                "fusion/a.cc:2: fusion may not include core/choice (core/choice/b.h)",
+            ],
+        )
+
     def test_a_stage_includes_only_the_stages_in_front_of_it(self):
         self.assertEqual(
             self.plant(

@@ -69,8 +69,9 @@ std::vector<std::vector<Problem>> CollectivesOfForms(const Program& program,
                                                      const Problem& anchor) {
   if (program.is_single_collective()) return {{anchor}};
   std::vector<std::vector<Problem>> forms;
-  for (const Form& form : TwinRecipes().Forms(program, program.RowsAt(anchor))) {
-    forms.push_back(ProblemsOf(form.recipe, program, anchor));
+  const FormList list = TwinRecipes().Forms(program, program.RowsAt(anchor), {});
+  for (const Form& form : list.forms) {
+    forms.push_back(ProblemsOf(UnfusedRecipe(form.graph), program, anchor));
   }
   return forms;
 }

@@ -104,7 +104,8 @@ class ScheduleMaker {
       cls.in_place = cls.collective == Collective::kAllReduce && OneIn(2);
       return *Program::SingleCollective(cls);
     }
-    const char* const text = kPrograms[static_cast<size_t>(Below(static_cast<int>(std::size(kPrograms))))];
+    const char* const text =
+        kPrograms[static_cast<size_t>(Below(static_cast<int>(std::size(kPrograms))))];
     const Result<ProgramGraph> graph =
         ProgramGraph::Parse(fmt::format(fmt::runtime(text), 2 + Below(50)));
     COTUNE_CHECK(graph.has_value(), "the programs of the test are right");

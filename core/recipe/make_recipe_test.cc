@@ -1,4 +1,4 @@
-#include "core/recipe/unfused_recipes.h"
+#include "core/recipe/make_recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
   EXPECT_THAT(recipe.steps[0].outputs, ElementsAre(3));
   EXPECT_THAT(recipe.steps[1].inputs, ElementsAre(1, 2, 3));
   EXPECT_THAT(recipe.steps[1].outputs, ElementsAre(1, 3));
-  EXPECT_EQ(recipe.steps[1].part()->program.outputs()[0].into, 0);  // the part's first input
-  EXPECT_EQ(recipe.steps[1].part()->program.outputs()[1].into, 2);
+  EXPECT_EQ(recipe.steps[1].program.outputs()[0].into, 0);  // the part's first input
+  EXPECT_EQ(recipe.steps[1].program.outputs()[1].into, 2);
   ASSERT_THAT(recipe.temporaries, SizeIs(0));
 }
 
@@ -73,7 +73,7 @@ TEST(RecipeTest, CollectivesThatDoNotDependShareTheirPart) {
             "%ha = mul %sa, 0.5\n%sb = all_reduce sum %b\n%hb = mul %sb, 0.5\nreturn %ha, %hb\n"));
   ASSERT_THAT(recipe.steps, SizeIs(3));
   EXPECT_THAT(recipe.backend_steps(), ElementsAre(0, 1));
-  EXPECT_THAT(recipe.steps[2].part()->program.nodes(), SizeIs(2));
+  EXPECT_THAT(recipe.steps[2].program.nodes(), SizeIs(2));
 }
 
 // %late is behind the second collective and reads %r, which %early, behind the first one,

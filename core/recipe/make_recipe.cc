@@ -1,15 +1,15 @@
-#include "core/recipe/unfused_recipes.h"
+#include "core/recipe/make_recipe.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 
-#include "fmt/format.h"
+#include "core/base/check.h"
 
 namespace cotune {
 namespace {
@@ -28,29 +28,56 @@ std::vector<ValueIndex> ReadBy(const ProgramNode& node) {
   return values;
 }
 
-// Assigns a level to each node: the steps are, level by level, the parts of the local operations
-// with one kind of rows (one row, all, a share), and then the collectives in order.
+// The nodes of a graph in groups: a region, a collective without a region, or a local operation.
+// The steps are, level by level, the parts of the local operations with one kind of rows (one row,
+// all, a share), and then the regions and collectives in order.
 class Levels {
  public:
-  explicit Levels(const ProgramGraph& graph) : graph_(graph), levels_(graph.nodes().size()) {
-    for (size_t node = 0; node < levels_.size(); ++node) {
-      levels_[node] = std::max(BehindOperands(node), BehindReaders(node));
-      last_ = std::max(last_, levels_[node]);
+  Levels(const ProgramGraph& graph, std::span<const Region> regions) : graph_(graph) {
+    group_of_.resize(graph.nodes().size());
+    for (size_t node = 0; node < group_of_.size(); ++node) {
+      const auto region = std::find_if(regions.begin(), regions.end(), [&](const Region& each) {
+        return std::find(each.nodes.begin(), each.nodes.end(), node) != each.nodes.end();
+      });
+      group_of_[node] = region == regions.end() ? node : CollectiveOf(graph, *region);
     }
+    level_of_.resize(group_of_.size());
+  }
+
+  // Returns false if a group waits for itself: a path leaves it and comes back.
+  bool Assign() {
+    // A pass sets the levels of all groups but those that wait for a later one.
+    for (size_t pass = 0; pass <= group_of_.size(); ++pass) {
+      bool has_changed = false;
+      for (size_t node = 0; node < group_of_.size(); ++node) {
+        int& level = level_of_[group_of_[node]];
+        const int found = std::max(BehindOperands(node), BehindReaders(node));
+        has_changed = has_changed || found > level;
+        level = std::max(level, found);
+        last_ = std::max(last_, level);
+      }
+      if (!has_changed) return true;
+    }
+    return false;
   }
 
   int last() const { return last_; }
-  std::vector<size_t> CollectivesAt(int level) const {
-    std::vector<size_t> nodes;
-    for (const size_t node : graph_.collectives()) {
-      if (levels_[node] == level) nodes.push_back(node);
+  // Each of its regions and collectives, by the nodes.
+  std::vector<std::vector<size_t>> BackendStepsAt(int level) const {
+    std::vector<std::vector<size_t>> groups;
+    for (const size_t collective : graph_.collectives()) {
+      if (level_of_[collective] != level) continue;
+      std::vector<size_t>& nodes = groups.emplace_back();
+      for (size_t node = 0; node < group_of_.size(); ++node) {
+        if (group_of_[node] == collective) nodes.push_back(node);
+      }
     }
-    return nodes;
+    return groups;
   }
   std::vector<size_t> PartAt(int level, Rows rows) const {
     std::vector<size_t> nodes;
-    for (size_t node = 0; node < levels_.size(); ++node) {
-      if (levels_[node] == level && !IsCollective(graph_, node) && RowsOf(node) == rows) {
+    for (size_t node = 0; node < group_of_.size(); ++node) {
+      if (!IsInBackendStep(node) && level_of_[node] == level && RowsOf(node) == rows) {
         nodes.push_back(node);
       }
     }
@@ -58,16 +85,23 @@ class Levels {
   }
 
  private:
+  bool IsInBackendStep(size_t node) const { return IsCollective(graph_, group_of_[node]); }
   Rows RowsOf(size_t node) const { return graph_.type(graph_.value_of_node(node)).rows; }
+
+  // Whether a step may stand in the level of the one whose value it reads: the backend steps of a
+  // level run behind its parts, in the order of their collectives.
+  bool MayShare(size_t source, size_t node) const {
+    if (!IsInBackendStep(source)) return true;
+    return IsInBackendStep(node) && group_of_[source] < group_of_[node];
+  }
 
   int BehindOperands(size_t node) const {
     int level = 0;
     for (const ValueIndex value : ReadBy(graph_.nodes()[node])) {
       if (graph_.is_input(value)) continue;
       const size_t source = static_cast<size_t>(value) - graph_.inputs().size();
-      // The collectives of a level run behind its parts, in order.
-      const bool is_later = IsCollective(graph_, source) && !IsCollective(graph_, node);
-      level = std::max(level, levels_[source] + (is_later ? 1 : 0));
+      if (group_of_[source] == group_of_[node]) continue;
+      level = std::max(level, level_of_[group_of_[source]] + (MayShare(source, node) ? 0 : 1));
     }
     return level;
   }
@@ -78,19 +112,23 @@ class Levels {
     int level = 0;
     for (const ProgramOutput& output : graph_.outputs()) {
       if (output.value != graph_.value_of_node(node) || output.into < 0) continue;
-      for (size_t reader = 0; reader < node; ++reader) {
+      for (size_t reader = 0; reader < group_of_.size(); ++reader) {
+        if (group_of_[reader] == group_of_[node]) continue;
         const std::vector<ValueIndex> read = ReadBy(graph_.nodes()[reader]);
         if (std::find(read.begin(), read.end(), output.into) == read.end()) continue;
-        const bool is_same_part = !IsCollective(graph_, reader) && RowsOf(reader) == RowsOf(node);
-        const bool may_share = IsCollective(graph_, node) || is_same_part;
-        level = std::max(level, levels_[reader] + (may_share ? 0 : 1));
+        const bool is_same_part = !IsInBackendStep(reader) && RowsOf(reader) == RowsOf(node);
+        const bool may_share = IsInBackendStep(node) ? MayShare(reader, node) : is_same_part;
+        level = std::max(level, level_of_[group_of_[reader]] + (may_share ? 0 : 1));
       }
     }
     return level;
   }
 
   const ProgramGraph& graph_;
-  std::vector<int> levels_;
+  // The group of each node, by the collective in it; a local operation outside of regions is one of
+  // its own. Levels are those of the groups.
+  std::vector<size_t> group_of_;
+  std::vector<int> level_of_;
   int last_ = 0;
 };
 
@@ -109,15 +147,8 @@ class RecipeMaker {
     }
   }
 
-  void AddCollective(size_t node) {
-    const ValueIndex operand = std::get<CollectiveNode>(graph_.nodes()[node]).operand;
-    RecipeStep step{.work = BackendStep{node}, .inputs = {SlotOf(operand)}, .outputs = {}};
-    Read(operand, 1);
-    step.outputs.push_back(Define(graph_.value_of_node(node)));
-    recipe_.steps.push_back(std::move(step));
-  }
-
-  void AddPart(const std::vector<size_t>& nodes) {
+  // `nodes` run as one step: behind those that define what they read.
+  void Add(std::variant<BackendStep, PartStep> work, const std::vector<size_t>& nodes) {
     const std::set<size_t> inside(nodes.begin(), nodes.end());
     std::map<ValueIndex, int> entering;  // and how many operands it is
     std::map<ValueIndex, int> read_inside;
@@ -137,8 +168,9 @@ class RecipeMaker {
       else if (readers_left_[value] > read_inside[value])
         leaving.push_back({value, -1});
     }
-    RecipeStep step{
-        .work = PartStep{graph_.Region(nodes, leaving).Lower()}, .inputs = {}, .outputs = {}};
+    const bool is_part = std::holds_alternative<PartStep>(work);
+    const ProgramGraph own = graph_.Region(nodes, leaving);
+    RecipeStep step{work, nodes, is_part ? own.Lower() : own, {}, {}};
     for (const auto& [value, operands] : entering) {
       step.inputs.push_back(SlotOf(value));
       Read(value, operands);
@@ -215,9 +247,8 @@ class OutputReuse {
   // overwrites the temporary.
   std::optional<SlotIndex> Reuse(size_t last_step, SlotIndex temporary) {
     RecipeStep& step = recipe_.steps[last_step];
-    auto* const found = std::get_if<PartStep>(&step.work);
-    if (found == nullptr) return std::nullopt;
-    ProgramGraph& part = found->program;
+    if (!step.is_part()) return std::nullopt;
+    ProgramGraph& part = step.program;
     const auto read = std::find(step.inputs.begin(), step.inputs.end(), temporary);
     if (read == step.inputs.end()) return std::nullopt;
     const auto input = static_cast<ValueIndex>(read - step.inputs.begin());
@@ -254,35 +285,43 @@ class OutputReuse {
 
 }  // namespace
 
-Recipe UnfusedRecipe(const ProgramGraph& graph) {
-  const Levels levels(graph);
+size_t CollectiveOf(const ProgramGraph& graph, const Region& region) {
+  const auto found = std::find_if(region.nodes.begin(), region.nodes.end(),
+                                  [&](size_t node) { return IsCollective(graph, node); });
+  COTUNE_CHECK(found != region.nodes.end(), "a region has a collective");
+  return *found;
+}
+
+Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions) {
+  std::set<size_t> taken;
+  for (const Region& region : regions) {
+    for (const size_t node : region.nodes) {
+      if (taken.insert(node).second) continue;
+      return Fail(ErrorCode::kUnsupported, "two regions have the same operation",
+                  std::string(Name(graph.nodes()[node])));
+    }
+  }
+  Levels levels(graph, regions);
+  if (!levels.Assign()) return Fail(ErrorCode::kUnsupported, "the steps would wait for each other");
   RecipeMaker maker(graph);
   for (int level = 0; level <= levels.last(); ++level) {
     for (const Rows rows : {Rows::kOne, Rows::kAll, Rows::kShare}) {
       const std::vector<size_t> part = levels.PartAt(level, rows);
-      if (!part.empty()) maker.AddPart(part);
+      if (!part.empty()) maker.Add(PartStep{}, part);
     }
-    for (const size_t node : levels.CollectivesAt(level)) maker.AddCollective(node);
+    for (const std::vector<size_t>& nodes : levels.BackendStepsAt(level)) {
+      maker.Add(BackendStep{CollectiveOf(graph, {nodes})}, nodes);
+    }
   }
   Recipe recipe = maker.Finish();
   OutputReuse(graph, recipe).Apply();
   return recipe;
 }
 
-std::vector<Form> UnfusedRecipes::Forms(const Program& program, uint64_t /*rows*/) const {
-  std::vector<Form> forms;
-  forms.push_back({"", UnfusedRecipe(program.graph())});
-  return forms;
-}
-
-Result<Recipe> UnfusedRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const {
-  for (const std::string_view key : kHostKeys) {
-    const std::string value = id.HostKey(key);
-    if (value.empty()) continue;
-    return Fail(ErrorCode::kUnsupported, fmt::format("no recipe is known for {}={}", key, value),
-                id.text());
-  }
-  return UnfusedRecipe(graph);
+Recipe UnfusedRecipe(const ProgramGraph& graph) {
+  Result<Recipe> recipe = MakeRecipe(graph, {});
+  COTUNE_CHECK(recipe.has_value(), "the steps of a graph in its order wait for none behind them");
+  return *std::move(recipe);
 }
 
 }  // namespace cotune

@@ -1,0 +1,33 @@
+#include "core/recipe/recipe_source.h"
+
+#include <string_view>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace cotune {
+
+Form FormWithoutRegions(std::string via, const ProgramGraph& graph) {
+  Form form{std::move(via), graph, {}};
+  for (const size_t collective : graph.collectives()) form.positions.push_back({collective, {}});
+  return form;
+}
+
+FormList UnfusedRecipes::Forms(const Program& program, uint64_t /*rows*/,
+                               const FusionRules& /*rules*/) const {
+  return {{FormWithoutRegions("", program.graph())}, {}};
+}
+
+Result<Recipe> UnfusedRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const {
+  for (const ChoiceId& step : id.steps()) {
+    for (const std::string_view key : kHostKeys) {
+      const std::string value = step.HostKey(key);
+      if (value.empty()) continue;
+      return Fail(ErrorCode::kUnsupported, fmt::format("no recipe is known for {}={}", key, value),
+                  id.text());
+    }
+  }
+  return UnfusedRecipe(graph);
+}
+
+}  // namespace cotune
