@@ -13,7 +13,8 @@ TEST(OperandCountsTest, TheSdkHasTheOperandsOfCore) {
   // A plugin meets primitives only, so that the SDK does not know compounds.
   for (const OpTraits& op : AllOps()) {
     EXPECT_EQ(sdk::OperandsOf(static_cast<uint32_t>(op.op)), op.is_compound() ? 0 : op.operands)
-        << op.name << ": OperandsOf in plugins/sdk/program.h, COTUNE_OPS in core/problem/language.h";
+        << op.name
+        << ": OperandsOf in plugins/sdk/program.h, COTUNE_OPS in core/problem/language.h";
   }
 }
 
