@@ -13,6 +13,7 @@ import math
 import pathlib
 import statistics
 import sys
+import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -100,6 +101,11 @@ def summary(cells: list[Cell]) -> list[str]:
     return lines
 
 
+def wrapped(text: str) -> str:
+    """As lines of docs are: of 100 columns at most."""
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
 def machine_text(content: dict) -> str:
     machine, versions = content["machine"], content["versions"]
     return (f"{content['ranks']} of {len(machine['gpus'])} {', '.join(dict.fromkeys(machine['gpus']))}; torch {versions.get('torch', '?')}, "
@@ -128,7 +134,7 @@ def section(content: dict, recorded: dict) -> list[str]:
     """Of one number of GPUs."""
     ranks = content["ranks"]
     cells = [Cell(cell, ranks, recorded) for cell in content["cells"]]
-    lines = [f"### Programs on {ranks} GPU{'s' if ranks != 1 else ''}", "", machine_text(content)]
+    lines = [f"### Programs on {ranks} GPU{'s' if ranks != 1 else ''}", "", wrapped(machine_text(content))]
     for program in dict.fromkeys(cell.cell["program"] for cell in cells):
         lines += ["", program, "", *table([cell for cell in cells if cell.cell["program"] == program])]
     return [*lines, "", *summary(cells)]
@@ -138,7 +144,10 @@ def report(contents: list[dict]) -> str:
     recorded = recorded_peers()
     sections = [section(content, recorded) for content in joined(contents)]
     lines = "\n\n".join("\n".join(each) for each in sections)
-    return f"{lines}\n\n\\* not measured in the same run: {recorded['programs_source']}" if "*" in lines else lines
+    if "*" not in lines:
+        return lines
+    source = wrapped(f"\\* not measured in the same run: {recorded['programs_source']}")
+    return f"{lines}\n\n{source}"
 
 
 def write(doc: pathlib.Path, text: str) -> None:

@@ -329,6 +329,13 @@ Status CheckExtras(const CLI::App& app) {
     return Usage(fmt::format("unknown command \"{}\"", typed), name,
                  KnownText(typed, CommandNames(*command)));
   }
+  // `tune --in-place` takes a value, and that of `explain` does not.
+  const bool is_place = typed == "yes" || typed == "no" || typed == "both";
+  if (is_place && name == "explain" && command->count("--in-place") > 0) {
+    return Usage(fmt::format("--in-place takes no value, and \"{}\" is given", typed), name,
+                 "without --in-place the call out of place is explained; to tune either: cotune "
+                 "tune --in-place yes|no|both");
+  }
   return Usage(fmt::format("unexpected argument \"{}\"", typed), name,
                "the command takes no more arguments");
 }

@@ -172,6 +172,13 @@ TEST(CommandLineTest, WrongValuesAndMissingOnesAreUsageErrors) {
   EXPECT_NE(ErrorOf({"tune", "--mode", "later"}).what.find("--mode"), std::string::npos);
   EXPECT_NE(ErrorOf({"run"}).what.find("PROGRAM"), std::string::npos);
   EXPECT_EQ(ErrorOf({"tune", "extra"}).what, "unexpected argument \"extra\"");
+  const Error place = ErrorOf({"explain", "all_reduce", "64K", "f32", "--in-place", "yes"});
+  EXPECT_EQ(place.what, "--in-place takes no value, and \"yes\" is given");
+  EXPECT_EQ(place.cause,
+            "without --in-place the call out of place is explained; to tune either: cotune tune "
+            "--in-place yes|no|both");
+  EXPECT_EQ(ErrorOf({"explain", "all_reduce", "64K", "f32", "yes"}).what,
+            "unexpected argument \"yes\"");
 }
 
 TEST(CommandLineTest, GuessesTheOutputOfWhatDoesNotParse) {

@@ -2,25 +2,25 @@
 //
 // Each list calls a macro X once for each entry. The enumerations, the names, the parsers and the
 // checks of core come from these lists, and so do integration/python/cotune/_language.py and the
-// tables of docs/programs.md (print_language.cc writes both). Codes are those of the plugin ABI,
+// tables of docs/programs.md (write_language.py writes both). Codes are those of the plugin ABI,
 // which has its own copy by hand (plugins/api); the loader asserts that both agree. Append only.
 #ifndef COTUNE_CORE_PROBLEM_LANGUAGE_H_
 #define COTUNE_CORE_PROBLEM_LANGUAGE_H_
 
 // X(enumerator, code, name, bytes of an element, kind of number). Collectives move stored dtypes as
 // u8, and no operation but a cast reads or makes them.
-#define COTUNE_DTYPES(X)                   \
-  X(kF32, 1, "f32", 4, kFloat)             \
-  X(kF64, 2, "f64", 8, kFloat)             \
-  X(kF16, 3, "f16", 2, kFloat)             \
-  X(kBf16, 4, "bf16", 2, kFloat)           \
-  X(kI32, 5, "i32", 4, kInteger)           \
-  X(kI64, 6, "i64", 8, kInteger)           \
-  X(kU8, 7, "u8", 1, kInteger)             \
-  X(kI8, 8, "i8", 1, kStored)              \
-  /* No infinity; 448 is the largest. */   \
-  X(kF8E4M3, 9, "f8_e4m3", 1, kStored)     \
-  /* As a half with 2 bits of mantissa. */ \
+#define COTUNE_DTYPES(X)                 \
+  X(kF32, 1, "f32", 4, kFloat)           \
+  X(kF64, 2, "f64", 8, kFloat)           \
+  X(kF16, 3, "f16", 2, kFloat)           \
+  X(kBf16, 4, "bf16", 2, kFloat)         \
+  X(kI32, 5, "i32", 4, kInteger)         \
+  X(kI64, 6, "i64", 8, kInteger)         \
+  X(kU8, 7, "u8", 1, kInteger)           \
+  X(kI8, 8, "i8", 1, kStored)            \
+  /* No infinity; 448 is the largest. */ \
+  X(kF8E4M3, 9, "f8_e4m3", 1, kStored)   \
+  /* A half with 2 bits of mantissa. */  \
   X(kF8E5M2, 10, "f8_e5m2", 1, kStored)
 
 // X(enumerator, code, name, whether it reduces)
@@ -55,11 +55,11 @@
   X(kGeluErf, 10, "gelu", 1, kSameFloat, "by the error function")                           \
   X(kGeluTanh, 11, "gelu_tanh", 1, kSameFloat, "by the tanh")                               \
   X(kSilu, 12, "silu", 1, kSameFloat, "a * sigmoid(a)")                                     \
-  X(kTanh, 13, "tanh", 1, kSameFloat, "")                                                   \
-  X(kSigmoid, 14, "sigmoid", 1, kSameFloat, "")                                             \
-  X(kExp, 15, "exp", 1, kSameFloat, "")                                                     \
-  X(kLog, 16, "log", 1, kSameFloat, "")                                                     \
-  X(kSqrt, 17, "sqrt", 1, kSameFloat, "")                                                   \
+  X(kTanh, 13, "tanh", 1, kSameFloat, "the hyperbolic tangent")                             \
+  X(kSigmoid, 14, "sigmoid", 1, kSameFloat, "1 / (1 + exp(-a))")                            \
+  X(kExp, 15, "exp", 1, kSameFloat, "e to the power of a")                                  \
+  X(kLog, 16, "log", 1, kSameFloat, "the natural logarithm")                                \
+  X(kSqrt, 17, "sqrt", 1, kSameFloat, "the square root")                                    \
   X(kRsqrt, 18, "rsqrt", 1, kSameFloat, "1 / sqrt(a)")                                      \
   X(kRound, 19, "round", 1, kSameFloat, "the nearest integer, ties to even")                \
   X(kClamp, 20, "clamp", 1, kSameDtype, "between low and high; NaN stays NaN")              \

@@ -93,8 +93,8 @@ class DispatchTable {
   DispatchKey DecidingKey(const DispatchKey& key, uint64_t bytes) const;
   // The range that Lookup finds, from where it is in force; nothing where Lookup gives kNoChoice.
   std::optional<SizeRange> RangeOf(const DispatchKey& key, uint64_t bytes) const;
-  // The measured size whose winner Lookup finds, with the choices that run the call if the winner
-  // refuses it, the fastest first. nullptr: Lookup gives kNoChoice, or measured sizes are not
+  // The measured size whose winner Lookup finds, with the choices that are tried if the winner does
+  // not run the call, the fastest first. nullptr: Lookup gives kNoChoice, or measured sizes are not
   // known.
   const NextBestOfSize* MeasuredSizeOf(const DispatchKey& key, uint64_t bytes) const;
   // The next best choices of that size; empty if there is none.

@@ -16,7 +16,7 @@
 
 namespace cotune {
 
-// The winner of one measured size, and the choices that run a call which it refuses.
+// The winner of one measured size, and the choices that are tried if it does not run a call.
 struct MeasuredWinner {
   ChoiceId id;
   NextBest next_best{};

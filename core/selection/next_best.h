@@ -1,4 +1,6 @@
-// The choices that run a call which the winner of its size refuses.
+// The choices that are tried, in turn, for a call that the winner of its size does not run: its
+// backend refuses the call, no backend offers the winner, or the winner is not listed for a call of
+// this size and one of these choices is.
 #ifndef COTUNE_CORE_SELECTION_NEXT_BEST_H_
 #define COTUNE_CORE_SELECTION_NEXT_BEST_H_
 

@@ -24,9 +24,9 @@ struct Winner {
   int64_t runner_up_median_ns = 0;
   std::optional<ChoiceId> fallback{};  // the default choice that raced
   int64_t fallback_median_ns = 0;
-  // The choices that run, in this order, a call that the winner refuses: those with a time, the
-  // fastest first, kNextBestMax at most. The default is not among them, because it comes last
-  // anyway.
+  // The choices that are tried, in this order, for a call that the winner does not run (next_best.h
+  // has the reasons): those with a time, the fastest first, kNextBestMax at most. The default is
+  // not among them, because it comes last anyway.
   std::vector<ChoiceId> next_best{};
   std::string why{};  // one sentence
   bool operator==(const Winner&) const = default;

@@ -558,9 +558,10 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  *   program are those of its first collective.
  * - rows, program: R and canonical text of a program, else null.
  * - choice: the choice that runs.
- * - source: "table", "default", or, if the choice of the table cannot run the call for the reason
- * in `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
- *   "default_after_refusal".
+ * - source: "table", "default", or, if the choice of the table does not run the call for the reason
+ *   in `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
+ *   "default_after_refusal". The reasons: its backend refuses the call, no backend offers the
+ *   choice, or the choice is not listed for a call of this size and a next best choice is.
  * - relative: null, or the calls by whose row this one runs, because such calls were not measured:
  *   "all_reduce sum f32 out of place". measured and the sizes are theirs.
  * - first_bytes, end_bytes: the sizes that the row of the table is for, from first_bytes to below

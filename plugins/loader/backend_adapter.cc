@@ -188,7 +188,9 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
   if (status && *status == COTUNE_UNSUPPORTED) {
     return Fail(ErrorCode::kUnsupported,
                 fmt::format("backend {} cannot be used on this machine", table->name), where,
-                TextOf(error, "create"), "run on a machine that has it");
+                TextOf(error, "create"),
+                "to use this backend, provide what the cause names, or run cotune on a machine "
+                "that has it");
   }
   if (!status || *status != COTUNE_OK || backend == nullptr) {
     // The host hands over only the user's settings, so a wrong argument is a wrong setting.

@@ -424,6 +424,10 @@ TEST(FakeBackendTest, CreateSaysWhyItFails) {
   EXPECT_EQ(unsupported.code, ErrorCode::kUnsupported);
   EXPECT_EQ(unsupported.what, "backend fake cannot be used on this machine");
   EXPECT_EQ(unsupported.cause, "no such device");
+  EXPECT_EQ(
+      unsupported.next_step,
+      "to use this backend, provide what the cause names, or run cotune on a machine that has "
+      "it");
 }
 
 }  // namespace

@@ -13,17 +13,6 @@ constexpr uint32_t kMustUnderstandFlags = 0xffff0000u;
 constexpr uint64_t kColumnsMax = uint64_t{1} << 32;
 constexpr uint64_t kBytesEnd = uint64_t{1} << 62;
 
-// How many operands each kind has; 0: the kind is not known.
-int OperandsOf(uint32_t kind) {
-  if (kind == COTUNE_NODE_COLLECTIVE) return 1;
-  if (kind >= COTUNE_NODE_ADD && kind <= COTUNE_NODE_MAX) return 2;
-  if (kind >= COTUNE_NODE_NEG && kind <= COTUNE_NODE_CLAMP) return 1;
-  if (kind == COTUNE_NODE_LESS || kind == COTUNE_NODE_EQUAL) return 2;
-  if (kind == COTUNE_NODE_WHERE) return 3;
-  if (kind == COTUNE_NODE_CAST || IsRowReduction(kind)) return 1;
-  return 0;
-}
-
 std::optional<ValueDtype> DtypeFromAbi(cotune_dtype_t dtype) {
   if (const auto type = ElementTypeFromAbi(dtype)) return static_cast<ValueDtype>(*type);
   if (dtype.lanes != 1 || dtype.bits != 8) return std::nullopt;

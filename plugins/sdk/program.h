@@ -29,6 +29,17 @@ constexpr bool IsRowReduction(uint32_t kind) {
   return kind == COTUNE_NODE_ROW_SUM || kind == COTUNE_NODE_ROW_MAX;
 }
 
+// Returns how many operands a kind of node has; 0: the kind is not known.
+constexpr int OperandsOf(uint32_t kind) {
+  if (kind == COTUNE_NODE_COLLECTIVE) return 1;
+  if (kind >= COTUNE_NODE_ADD && kind <= COTUNE_NODE_MAX) return 2;
+  if (kind >= COTUNE_NODE_NEG && kind <= COTUNE_NODE_CLAMP) return 1;
+  if (kind == COTUNE_NODE_LESS || kind == COTUNE_NODE_EQUAL) return 2;
+  if (kind == COTUNE_NODE_WHERE) return 3;
+  if (kind == COTUNE_NODE_CAST || IsRowReduction(kind)) return 1;
+  return 0;
+}
+
 // Contiguous, row-major.
 struct Value {
   ValueDtype dtype = ValueDtype::kF32;

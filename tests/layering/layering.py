@@ -75,7 +75,7 @@ FOLDERS_IN_TESTS = {
     "plugins/host": ["core/problem", "plugins/testing"],
     "plugins/cuda": ["core/problem"],
     "plugins/ucx": ["plugins/testing"],
-    "plugins/loader": ["plugins/fake", "sync"],
+    "plugins/loader": ["plugins/fake", "plugins/sdk", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
     "integration": ["plugins/fake", "plugins/host", "plugins/nccl/testing", "gpu/driver"],
     "cli": ["plugins/fake", "plugins/host", "plugins/ucx"],

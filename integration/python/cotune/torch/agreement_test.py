@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import gc
 import os
@@ -21,6 +20,7 @@ from cotune.constants import Result
 from cotune.errors import RankLostError, UsageError
 from cotune.torch import agreement, compat, groups, library, owners, report
 from cotune.torch.manifest import Entry, by_size, parse_manifest
+from cotune.torch.testing.counters import Counters
 
 _WAIT_S = 5.0
 PLAIN_SUM = "program a; %x = input f32 [R, 8]; %y = all_reduce sum %x; return %y"
@@ -122,17 +122,6 @@ class ProgramsTest(unittest.TestCase):
     def test_an_entry_for_each_size(self) -> None:
         entries = [Entry("a", (8, 32)), Entry("a", (8,)), Entry("b", (4, 16), has_any_rows=True)]
         self.assertEqual(by_size(entries), [Entry("a", (8,)), Entry("a", (32,)), entries[2]])
-
-
-class Counters:
-    """The counters of a rank's group."""
-
-    def __init__(self) -> None:
-        self.calls: collections.Counter[int] = collections.Counter()
-
-    def add(self, counter: int, calls: int) -> int:
-        self.calls[counter] += calls
-        return self.calls[counter]
 
 
 class FakePlace:

@@ -8,6 +8,7 @@ import unittest
 from cotune.torch.collective_key import Key
 from cotune.torch.manifest import Entry
 from cotune.torch.owners import CALLS, AdmittedCalls, Owners, Sizes, keys_at
+from cotune.torch.testing.counters import Counters
 
 SUM = "program a; %x = input f32 [R, 64]; %y = all_reduce sum %x; return %y"
 WIDE_SUM = "program b; %x = input f32 [R, 256]; %y = all_reduce sum %x; %z = relu %y; return %z"
@@ -40,17 +41,6 @@ def keys(text: str, rows: int) -> list[Key]:
 
 def key(text: str, rows: int) -> Key:
     return keys(text, rows)[0]
-
-
-class Counters:
-    """The counters of a group."""
-
-    def __init__(self) -> None:
-        self.calls: collections.Counter[int] = collections.Counter()
-
-    def add(self, counter: int, calls: int) -> int:
-        self.calls[counter] += calls
-        return self.calls[counter]
 
 
 class SizesTest(unittest.TestCase):
