@@ -39,9 +39,11 @@ struct Verdict {
   ChoiceId id;
   Outcome outcome = Outcome::kTimed;
   bool is_default = false;
-  std::string numerics{};             // as in Choice
-  std::string reason{};               // of a failure, with the ranks that had it
-  uint64_t wrong_elements = 0;        // over all ranks
+  std::string numerics{};  // as in Choice
+  // Of a failure, with the ranks that had it. Of a choice that has a time: a note of its checks.
+  std::string reason{};
+  // Over all ranks; an output that differs between ranks counts as one on each that differs.
+  uint64_t wrong_elements = 0;
   std::vector<int64_t> samples_ns{};  // one a round, in order
   std::vector<int64_t> skews_ns{};    // of each sample: largest less smallest start over ranks
   int32_t repetitions = 0;            // calls in one sample
