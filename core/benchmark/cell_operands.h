@@ -22,8 +22,8 @@ struct OperandCheck {
   uint64_t wrong_elements = 0;  // of what was received or computed
   bool wrote_outside = false;   // guard bytes in front of or behind a buffer changed
   bool changed_send = false;    // a buffer that a call only reads
-  // ValueHash of each of CellOperands::ReplicatedOutputs; empty if something is wrong. Of several
-  // copies: a hash of theirs.
+  // The ValueHash of each of CellOperands::ReplicatedOutputs; empty if something is wrong. A check
+  // of several copies gives one hash of their hashes.
   std::vector<uint64_t> replicated_hashes{};
 
   bool is_right() const { return wrong_elements == 0 && !wrote_outside && !changed_send; }

@@ -146,7 +146,7 @@ Status CorrectnessCheck::CompareRanks(RacingChoice& choice,
   choice.verdict.wrong_elements = differences.count;
   ChoiceRemoval::RemoveWrong(
       choice,
-      "its bits depend on the rank, although it says that it is reproducible: " + differences.text);
+      "its bits depend on the rank, although it is listed as reproducible: " + differences.text);
   return {};
 }
 

@@ -18,8 +18,8 @@ namespace cotune {
 enum class CheckBy { kCall, kTimedCalls };
 
 // Collective. Also compares the outputs that are replicated by dataflow across ranks, by their
-// hashes: a choice that says it is reproducible is wrong if they differ, and any other one gets a
-// note as its verdict's reason. Each check has other data than the two before it, so that results
+// hashes: a choice that is listed as reproducible is wrong if they differ, and the verdict of any
+// other one gets a note as its reason. Each check has other data than the two before it, so that results
 // which an earlier call has left behind are wrong.
 class CorrectnessCheck {
  public:
@@ -34,7 +34,7 @@ class CorrectnessCheck {
  private:
   StepRecord<CheckedCall> RunOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt);
   StepRecord<CheckedCall> CheckOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt);
-  // Of results that are right on every rank.
+  // The results are right on every rank.
   Status CompareRanks(RacingChoice& choice, const ExchangedRecords<CheckedCall>& all) const;
 
   const BenchmarkParts& parts_;

@@ -85,7 +85,7 @@ TEST(CorrectnessCheckTest, BitsThatDependOnTheRankAreWrongIfTheChoiceIsReproduci
       EXPECT_EQ(refused.outcome, Outcome::kWrongResult);
       EXPECT_EQ(refused.wrong_elements, 1u);
       EXPECT_EQ(refused.reason,
-                "its bits depend on the rank, although it says that it is reproducible: "
+                "its bits depend on the rank, although it is listed as reproducible: "
                 "the result has other bits on rank 1 than on ranks 0, 2");
       EXPECT_FALSE(cell.choices[1].has_failed);
       const Verdict& noted = cell.choices[1].verdict;

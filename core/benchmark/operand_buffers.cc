@@ -28,8 +28,8 @@ uint64_t FirstBytes(const Problem& problem) {
                               : SendBytes(problem);
 }
 
-// Whether calls one after the other, each on the result of the one before, leave the range of the
-// dtype.
+// Returns whether the results of timed calls, each of which reads the result of the one before,
+// leave the range of the dtype.
 bool GrowsInPlace(const ProblemClass& cls) {
   return cls.in_place && (cls.reduction == Reduction::kSum || cls.reduction == Reduction::kProduct);
 }

@@ -51,7 +51,7 @@ int64_t SendValue(const Problem& problem, uint32_t rank, uint64_t index, uint32_
   return mixed % 251;  // below the poison of u8
 }
 
-// As TimedSendBlocks says.
+// The value of TimedSendBlocks at `index`.
 int64_t TimedSendValue(const Problem& problem, uint32_t rank, uint64_t index) {
   if (problem.cls.reduction == Reduction::kSum) return 0;
   if (problem.cls.reduction == Reduction::kProduct) return 1;

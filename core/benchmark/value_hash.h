@@ -22,8 +22,9 @@ class ValueHash {
 
  private:
   const Dtype dtype_;
-  std::vector<std::byte> pending_;  // less than a piece
-  uint64_t digest_ = 0;             // of the pieces before
+  // Hashed elements are in digest_; later ones, less than a piece of them, are pending.
+  std::vector<std::byte> pending_;
+  uint64_t digest_ = 0;
 };
 
 uint64_t HashOfValue(Dtype dtype, std::span<const std::byte> elements);

@@ -84,7 +84,7 @@ std::vector<uint32_t> SourcesOfCalls(const ProgramGraph& graph) {
   return sources;
 }
 
-// By the values' sources.
+// `sources` are those of each value.
 Role RoleOf(const ProgramGraph& graph, size_t input, const std::vector<uint32_t>& sources) {
   Role role = Role::kMoved;
   for (const size_t index : graph.collectives()) {

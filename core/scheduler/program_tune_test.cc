@@ -471,7 +471,7 @@ TEST(ProgramTuneTest, BitsThatDependOnTheRankAreWrongIfTheChoiceIsReproducibleEl
         EXPECT_EQ(reproducible.wrong_elements, 1u);
         EXPECT_EQ(
             reproducible.reason,
-            "its bits depend on the rank, although it says that it is reproducible: " + difference);
+            "its bits depend on the rank, although it is listed as reproducible: " + difference);
         EXPECT_EQ(other.reason, "its bits depend on the rank: " + difference);
       }
     }

@@ -40,9 +40,11 @@ struct Verdict {
   Outcome outcome = Outcome::kTimed;
   bool is_default = false;
   std::string numerics{};  // as in Choice
-  // Of a failure, with the ranks that had it. Of a choice that has a time: a note of its checks.
+  // The cause of a failure and the ranks that had it. A choice that has a time may have a note of its
+  // checks here.
   std::string reason{};
-  // Over all ranks; an output that differs between ranks counts as one on each that differs.
+  // The number over all ranks. An output whose bits depend on the rank counts as one on each rank
+  // that differs from most.
   uint64_t wrong_elements = 0;
   std::vector<int64_t> samples_ns{};  // one a round, in order
   std::vector<int64_t> skews_ns{};    // of each sample: largest less smallest start over ranks

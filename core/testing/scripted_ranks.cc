@@ -174,7 +174,7 @@ void AddUlp(void* value, uint64_t bytes, uint64_t element_bytes) {
   }
 }
 
-// Where a part gives other bits.
+// The outputs of a part that get other bits.
 enum class UlpIn : uint8_t { kNone, kReplicated, kOthers };
 
 // Of rank 0, whose inputs all ranks have: a part is the same everywhere.

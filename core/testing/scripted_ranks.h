@@ -73,7 +73,7 @@ struct ScriptedChoice {
   int launch_fails_on_rank = -1;
   std::function<bool()> launch_fails = nullptr;  // asked by each launch of this rank
   int wrong_on_rank = -1;                        // one element
-  bool is_reproducible = false;                  // what it says of itself
+  bool is_reproducible = false;                  // as in Choice
   int ulp_on_rank = -1;                          // where an element has the next bits
   int overruns_on_rank = -1;                     // writes one byte behind the receive buffer
   bool keeps_first_buffer = false;               // receives where the plan's first call did
