@@ -15,7 +15,7 @@
 namespace cotune {
 namespace {
 
-constexpr uint64_t kRows = 40;
+constexpr uint64_t kRows = 12;
 
 // A program's operands on all ranks, in host memory. The evaluator runs its calls.
 class OperandsOfRanks {
@@ -88,10 +88,11 @@ constexpr char kNorm[] =
     "%r = input f32 [R, 64] replicated\n%s = all_reduce sum %x\n%t = add %s, %r\n"
     "%y = rms_norm %t, %g\n%z = add %y, %x\nreturn %y, %z, %t into %r\n";
 
-// Gives the next bits to an element that is not zero.
+// Gives the next bits to the first element that is not zero.
 void AddUlp(std::byte* output) {
-  constexpr size_t kElement = 5;
-  output[kElement * sizeof(float)] ^= std::byte{1};
+  float value = 0;
+  for (; value == 0; output += sizeof(value)) std::memcpy(&value, output, sizeof(value));
+  output[-static_cast<ptrdiff_t>(sizeof(value))] ^= std::byte{1};
 }
 
 TEST(ProgramOperandsTest, ReplicatedOutputsHaveOneHashOnAllRanksUnlessTheirBitsDiffer) {
