@@ -208,6 +208,7 @@ std::string WinnerText(const DatabaseEntry& entry) {
       text += fmt::format("  with buffers in the cache: {} us\n",
                           MicrosecondsText(verdict->warm_median_ns));
     }
+    if (!verdict->reason.empty()) text += fmt::format("  note: {}\n", verdict->reason);
     if (!verdict->numerics.empty()) {
       text += fmt::format("  numerics: {}\n", verdict->numerics);
     }
@@ -309,7 +310,8 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
   const std::string time =
       fmt::format("{} us ({} us, {} rounds{})", MicrosecondsText(verdict.median_ns),
                   IntervalText(verdict.interval_low_ns, verdict.interval_high_ns),
-                  verdict.samples_ns.size(), WarmTimeText(verdict));
+                  verdict.samples_ns.size(), WarmTimeText(verdict)) +
+      (verdict.reason.empty() ? "" : "; " + verdict.reason);
   switch (verdict.outcome) {
     case Outcome::kTimed:
       if (percent < 0) {

@@ -244,6 +244,10 @@ TEST(ExplanationTest, EachFateHasItsReason) {
       "left the race after 3 rounds, 2.57x the winner's time: 90.0 us (90.0-90.0 us, 3 rounds)");
   EXPECT_EQ(WhyItLost(entry.winner, verdicts[3]),
             "wrong_result, 12 wrong elements: rank 2: element 7 is 3, not 4");
+  Verdict noted = verdicts[1];
+  noted.reason = "its bits depend on the rank";
+  EXPECT_EQ(WhyItLost(entry.winner, noted),
+            "17.7 % slower: 41.2 us (41.2-41.2 us, 50 rounds); its bits depend on the rank");
   Verdict of_first_heat = verdicts[2];
   of_first_heat.outcome = Outcome::kLostHeat;
   EXPECT_EQ(WhyItLost(entry.winner, of_first_heat),

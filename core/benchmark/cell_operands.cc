@@ -1,5 +1,7 @@
 #include "core/benchmark/cell_operands.h"
 
+#include <xxhash.h>
+
 #include "core/benchmark/operand_buffers.h"
 #include "core/benchmark/program_operands.h"
 
@@ -12,6 +14,17 @@ uint64_t CallBytes(const Program& program, const Problem& problem) {
 }
 
 }  // namespace
+
+void OperandCheck::AddHashes(const OperandCheck& copy) {
+  if (replicated_hashes.empty()) {
+    replicated_hashes = copy.replicated_hashes;
+    return;
+  }
+  for (size_t output = 0; output < replicated_hashes.size(); ++output) {
+    uint64_t& hash = replicated_hashes[output];
+    hash = XXH3_64bits_withSeed(&copy.replicated_hashes[output], sizeof(uint64_t), hash);
+  }
+}
 
 Result<std::unique_ptr<CellOperands>> CellOperands::Allocate(Device& device, const Program& program,
                                                              const Problem& problem, int rank,

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/backend/backend.h"
 #include "core/backend/device.h"
@@ -20,6 +22,13 @@ struct OperandCheck {
   uint64_t wrong_elements = 0;  // of what was received or computed
   bool wrote_outside = false;   // guard bytes in front of or behind a buffer changed
   bool changed_send = false;    // a buffer that a call only reads
+  // The ValueHash of each of CellOperands::ReplicatedOutputs; empty if something is wrong. A check
+  // of several copies gives one hash of their hashes.
+  std::vector<uint64_t> replicated_hashes{};
+
+  bool is_right() const { return wrong_elements == 0 && !wrote_outside && !changed_send; }
+  // Adds the hashes of another copy, whose results are right.
+  void AddHashes(const OperandCheck& copy);
 };
 
 // Copies of all operands of a call, and the data in them. Further copies keep timed calls from
@@ -66,6 +75,13 @@ class CellOperands {
   // data is of kind salt % kDataKinds: with salts one after the other, what the last two calls left
   // behind is wrong.
   virtual Status Fill(uint32_t salt, int32_t copies) = 0;
+  // Fills the first so many copies for timed calls, which compute with the results of earlier ones
+  // if they overwrite what they read: such sums over the ranks cancel, so that no result grows
+  // until it is infinite. Does nothing if calls overwrite nothing that is reduced.
+  virtual Status FillForTiming(int32_t copies) = 0;
+  // The outputs that have the same bits on all ranks by dataflow, as messages call them. The same
+  // on all ranks.
+  virtual std::vector<std::string> ReplicatedOutputs() const = 0;
   // After one call on each of them. The first copy in which something is wrong counts.
   virtual Result<OperandCheck> Check(uint32_t salt, int32_t copies) = 0;
 };

@@ -17,8 +17,10 @@ namespace cotune {
 // of the operands.
 enum class CheckBy { kCall, kTimedCalls };
 
-// Collective. Each check has other data than the two before it, so that results which an earlier
-// call has left behind are wrong.
+// Collective. Also compares the outputs that are replicated by dataflow across ranks, by their
+// hashes: a choice that is listed as reproducible is wrong if they differ, and the verdict of any
+// other one gets a note as its reason. Each check has other data than the two before it, so that results
+// which an earlier call has left behind are wrong.
 class CorrectnessCheck {
  public:
   CorrectnessCheck(const BenchmarkParts& parts, CellSteps& steps, CellOperands& buffers,
@@ -26,10 +28,14 @@ class CorrectnessCheck {
       : parts_(parts), steps_(steps), buffers_(buffers), runs_(runs), removal_(removal) {}
 
   // A choice that fails or is wrong on some rank is removed on all; one that is right has check_ns.
+  // kInternal, on all ranks: they compare different numbers of outputs.
   Status Run(RacingChoice& choice, CheckBy by);
 
  private:
   StepRecord<CheckedCall> RunOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt);
+  StepRecord<CheckedCall> CheckOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt);
+  // The results are right on every rank.
+  Status CompareRanks(RacingChoice& choice, const ExchangedRecords<CheckedCall>& all) const;
 
   const BenchmarkParts& parts_;
   CellSteps& steps_;

@@ -9,6 +9,7 @@
 
 #include "core/benchmark/guarded_buffer.h"
 #include "core/benchmark/operands.h"
+#include "core/benchmark/value_hash.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -25,6 +26,17 @@ uint64_t RecvBytes(const Problem& problem) {
 uint64_t FirstBytes(const Problem& problem) {
   return problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem))
                               : SendBytes(problem);
+}
+
+// Returns whether the results of timed calls, each of which reads the result of the one before,
+// leave the range of the dtype.
+bool GrowsInPlace(const ProblemClass& cls) {
+  return cls.in_place && (cls.reduction == Reduction::kSum || cls.reduction == Reduction::kProduct);
+}
+
+bool IsReplicated(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+         collective == Collective::kBroadcast;
 }
 
 tl::unexpected<Error> NoHostMemory(const Problem& problem) {
@@ -55,7 +67,8 @@ uint64_t OperandBuffers::CallBytes(const Problem& problem) {
 uint64_t OperandBuffers::BytesFor(const Problem& problem, int32_t copies) {
   // The buffers themselves, and each kind of data before and after a call.
   const auto calls = static_cast<uint64_t>(copies) * CallBytes(problem);
-  if (problem.cls.in_place) return calls + 2 * kDataKinds * CallBytes(problem);
+  const uint64_t timed = GrowsInPlace(problem.cls) ? 1 : 0;
+  if (problem.cls.in_place) return calls + (2 * kDataKinds + timed) * CallBytes(problem);
   return calls + kDataKinds * CallBytes(problem);
 }
 
@@ -94,6 +107,12 @@ Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
     COTUNE_TRY(Image image, buffers->MakeImage(kind));
     buffers->images_[kind] = std::move(image);
   }
+  if (GrowsInPlace(problem.cls)) {
+    COTUNE_TRY(buffers->timed_first_,
+               buffers->PoisonedBuffer(FirstBytes(problem) + 2 * kGuardBytes));
+    COTUNE_RETURN_IF_ERROR(PutBlocks(device, *buffers->timed_first_, buffers->SendOffset(),
+                                     TimedSendBlocks(problem, rank)));
+  }
   return buffers;
 }
 
@@ -119,7 +138,7 @@ Result<OperandBuffers::Operands> OperandBuffers::MakeOperands() {
 Status OperandBuffers::AddCopies(int32_t copies) {
   while (this->copies() < copies) {
     COTUNE_TRY(Operands operands, MakeOperands());
-    if (Status filled = FillCopy(operands, 0); !filled) return filled;
+    if (Status filled = FillCopy(operands, timed_first()); !filled) return filled;
     copies_.push_back(std::move(operands));
   }
   return {};
@@ -158,29 +177,49 @@ Result<OperandBuffers::Image> OperandBuffers::TryToMakeImage(uint32_t kind) {
   COTUNE_TRY(const auto expected, ExpectedBlocks(problem_, rank_, kind));
   if (made) made = PutBlocks(device_, *result, in_place ? RecvOffset() : 0, expected);
   COTUNE_RETURN_IF_ERROR(made);
-  return Image{std::move(first), std::move(result)};
+  // A period stands for all of the result, because ranks whose results equal the expected one
+  // expect the same: it is exact, or computed by divisions that round alike everywhere. It has no
+  // negative zeros and no NaNs, so that other bits are another result.
+  ValueHash hash(problem_.cls.dtype);
+  for (const OperandBlock& block : expected) hash.Add(block.period);
+  return Image{std::move(first), std::move(result), hash.Digest()};
 }
 
 Status OperandBuffers::Fill(uint32_t salt, int32_t copies) {
   for (int32_t copy = 0; copy < copies; ++copy) {
-    if (Status filled = FillCopy(At(copy), salt % kDataKinds); !filled) return filled;
+    if (Status filled = FillCopy(At(copy), *images_[salt % kDataKinds].first); !filled)
+      return filled;
   }
   return {};
 }
 
-Status OperandBuffers::FillCopy(const Operands& copy, uint32_t kind) {
-  if (Status copied = device_.Copy(*copy.first, *images_[kind].first); !copied) return copied;
+Status OperandBuffers::FillForTiming(int32_t copies) {
+  if (timed_first_ == nullptr) return {};
+  for (int32_t copy = 0; copy < copies; ++copy) {
+    COTUNE_RETURN_IF_ERROR(FillCopy(At(copy), *timed_first_));
+  }
+  return {};
+}
+
+std::vector<std::string> OperandBuffers::ReplicatedOutputs() const {
+  if (!IsReplicated(problem_.cls.collective)) return {};
+  return {"the result"};
+}
+
+Status OperandBuffers::FillCopy(const Operands& copy, DeviceBuffer& first) {
+  if (Status copied = device_.Copy(*copy.first, first); !copied) return copied;
   if (copy.second == nullptr) return {};
   return PoisonBetweenGuards(device_, *copy.second);
 }
 
 Result<OperandCheck> OperandBuffers::Check(uint32_t salt, int32_t copies) {
+  OperandCheck all;
   for (int32_t copy = 0; copy < copies; ++copy) {
     Result<OperandCheck> check = CheckCopy(At(copy), salt % kDataKinds);
-    if (!check) return check;
-    if (check->wrong_elements > 0 || check->wrote_outside || check->changed_send) return check;
+    if (!check || !check->is_right()) return check;
+    all.AddHashes(*check);
   }
-  return OperandCheck{};
+  return all;
 }
 
 Result<OperandCheck> OperandBuffers::CheckCopy(const Operands& copy, uint32_t kind) {
@@ -190,7 +229,11 @@ Result<OperandCheck> OperandBuffers::CheckCopy(const Operands& copy, uint32_t ki
   Result<bool> keeps_send = true;
   if (copy.second != nullptr) keeps_send = device_.Equal(*copy.first, *image.first);
   COTUNE_RETURN_IF_ERROR(keeps_send);
-  if (is_right && *keeps_send) return OperandCheck{};
+  if (is_right && *keeps_send) {
+    OperandCheck check;
+    if (IsReplicated(problem_.cls.collective)) check.replicated_hashes = {image.hash};
+    return check;
+  }
   try {
     return CountDifferences(copy, kind);
   } catch (const std::bad_alloc&) {
@@ -219,6 +262,10 @@ Result<OperandCheck> OperandBuffers::CountDifferences(const Operands& copy, uint
              CountWrongElements(problem_, rank_, kind,
                                 Payload(seen).subspan(offset, RecvBytes(problem_))));
   check.wrong_elements = wrong;
+  if (check.is_right() && IsReplicated(problem_.cls.collective)) {
+    check.replicated_hashes = {
+        HashOfValue(problem_.cls.dtype, Payload(seen).subspan(offset, RecvBytes(problem_)))};
+  }
   return check;
 }
 

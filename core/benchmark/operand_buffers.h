@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/backend/device.h"
@@ -41,6 +42,8 @@ class OperandBuffers final : public CellOperands {
     arguments.recv = recv(copy);
   }
   Status Fill(uint32_t salt, int32_t copies = 1) override;
+  Status FillForTiming(int32_t copies = 1) override;
+  std::vector<std::string> ReplicatedOutputs() const override;
   Result<OperandCheck> Check(uint32_t salt, int32_t copies = 1) override;
 
   const void* send(int32_t copy = 0) const { return At(copy).send; }
@@ -58,6 +61,7 @@ class OperandBuffers final : public CellOperands {
   struct Image {
     std::unique_ptr<DeviceBuffer> first;   // before a call
     std::unique_ptr<DeviceBuffer> result;  // after it: of `second`, or of `first` in place
+    uint64_t hash = 0;                     // stands for that of the result
   };
 
   OperandBuffers(Device& device, const Problem& problem, int rank)
@@ -68,7 +72,9 @@ class OperandBuffers final : public CellOperands {
   // The one place where buffers of calls come from.
   Result<std::unique_ptr<DeviceBuffer>> AllocateOperand(uint64_t payload_bytes);
   Result<Operands> MakeOperands();
-  Status FillCopy(const Operands& copy, uint32_t kind);
+  Status FillCopy(const Operands& copy, DeviceBuffer& first);
+  // `first` before a timed call.
+  DeviceBuffer& timed_first() { return timed_first_ ? *timed_first_ : *images_[0].first; }
   Result<OperandCheck> CheckCopy(const Operands& copy, uint32_t kind);
   Result<Image> MakeImage(uint32_t kind);
   Result<Image> TryToMakeImage(uint32_t kind);
@@ -82,6 +88,7 @@ class OperandBuffers final : public CellOperands {
   SymmetricRegion* symmetric_ = nullptr;  // what operands are cut from; nullptr: plain ones
   std::vector<Operands> copies_;          // the first one is what checks look at
   std::array<Image, kDataKinds> images_;
+  std::unique_ptr<DeviceBuffer> timed_first_;  // nullptr: timed calls have data of the first kind
 };
 
 }  // namespace cotune

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -50,6 +51,13 @@ int64_t SendValue(const Problem& problem, uint32_t rank, uint64_t index, uint32_
   return mixed % 251;  // below the poison of u8
 }
 
+// The value of TimedSendBlocks at `index`.
+int64_t TimedSendValue(const Problem& problem, uint32_t rank, uint64_t index) {
+  if (problem.cls.reduction == Reduction::kSum) return 0;
+  if (problem.cls.reduction == Reduction::kProduct) return 1;
+  return SendValue(problem, rank, index, 0);
+}
+
 template <typename T>
 void Put(T value, std::byte* at) {
   std::memcpy(at, &value, sizeof(value));
@@ -73,6 +81,18 @@ void Encode(Dtype dtype, double value, std::byte* at) {
     default:  // no collective has another one
       return Put(static_cast<uint8_t>(value), at);
   }
+}
+
+std::vector<OperandBlock> SendBlocksOf(const Problem& problem,
+                                       const std::function<int64_t(uint64_t index)>& value_at) {
+  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
+  OperandBlock block{0, problem.send_elements() * size_bytes, {}};
+  block.period.resize(kPeriod * size_bytes);
+  for (uint64_t k = 0; k < kPeriod; ++k) {
+    Encode(problem.cls.dtype, static_cast<double>(value_at(k)),
+           block.period.data() + k * size_bytes);
+  }
+  return {std::move(block)};
 }
 
 // Averages of this data may be off by two units in the last place. The evaluator has more room for
@@ -158,14 +178,13 @@ uint64_t CountWrongInRun(uint64_t size_bytes, std::span<const std::byte> right,
 }  // namespace
 
 std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t salt) {
-  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
-  OperandBlock block{0, problem.send_elements() * size_bytes, {}};
-  block.period.resize(kPeriod * size_bytes);
-  for (uint64_t k = 0; k < kPeriod; ++k) {
-    Encode(problem.cls.dtype, static_cast<double>(SendValue(problem, rank, k, salt)),
-           block.period.data() + k * size_bytes);
-  }
-  return {std::move(block)};
+  return SendBlocksOf(problem,
+                      [&](uint64_t index) { return SendValue(problem, rank, index, salt); });
+}
+
+std::vector<OperandBlock> TimedSendBlocks(const Problem& problem, int rank) {
+  return SendBlocksOf(problem,
+                      [&](uint64_t index) { return TimedSendValue(problem, rank, index); });
 }
 
 Result<std::vector<OperandBlock>> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt) {

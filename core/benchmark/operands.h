@@ -25,6 +25,10 @@ struct OperandBlock {
 // runs differ, so that a result left over from the run before does not pass.
 std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t salt);
 
+// The same for timed calls in place, which compute with the results of earlier ones: terms of sums
+// are 0, factors are 1, and other data is that of the first salt.
+std::vector<OperandBlock> TimedSendBlocks(const Problem& problem, int rank);
+
 // The right content of the receive buffer of `rank`, recv_elements() of the dtype without gaps, by
 // the reference evaluator. It computes a period of the data, so that every size costs the same.
 Result<std::vector<OperandBlock>> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt);

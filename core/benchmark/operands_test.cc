@@ -325,6 +325,43 @@ TEST(OperandBuffersTest, CopiesHoldTheSameAndAreCheckedOneByOne) {
   }
 }
 
+// Calls in place compute with the results of earlier ones.
+TEST(OperandBuffersTest, ResultsOfTimedCallsInPlaceStayFinite) {
+  const MonotonicClock clock;
+  const std::unique_ptr<Device> device = MakeHostDevice(clock);
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter}) {
+    for (const Reduction reduction : AllReductions()) {
+      for (const int ranks : {2, 3}) {
+        Problem problem = Make(collective, reduction, Dtype::kF32, ranks, 20);
+        problem.cls.in_place = true;
+        std::vector<std::unique_ptr<OperandBuffers>> buffers;
+        for (int rank = 0; rank < ranks; ++rank) {
+          buffers.push_back(*OperandBuffers::Allocate(*device, problem, rank));
+          ASSERT_TRUE(buffers.back()->AddCopies(2).has_value());
+          ASSERT_TRUE(buffers.back()->Fill(0).has_value());
+          ASSERT_TRUE(buffers.back()->FillForTiming().has_value());
+        }
+        for (int call = 0; call < 300; ++call) {
+          const int32_t copy = call % 2;
+          std::vector<OperandsTest<F32>::Buffer> sends;
+          for (const auto& each : buffers) {
+            const auto* send = static_cast<const float*>(each->send(copy));
+            sends.emplace_back(send, send + problem.send_elements());
+          }
+          for (int rank = 0; rank < ranks; ++rank) {
+            const auto recv = OperandsTest<F32>::Expected(problem, sends, rank);
+            std::memcpy(buffers[rank]->recv(copy), recv.data(), recv.size() * sizeof(float));
+            const float largest = *std::max_element(recv.begin(), recv.end());
+            const float smallest = *std::min_element(recv.begin(), recv.end());
+            ASSERT_LE(largest, 250) << ToText(problem) << call;
+            ASSERT_GE(smallest, -250) << ToText(problem) << call;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(OperandBuffersTest, CopiesAreWantedFromAnEighthOfTheCacheToTwice) {
   constexpr uint64_t kCacheBytes = 50 << 20;
   const auto wanted = [](uint64_t send_bytes) {

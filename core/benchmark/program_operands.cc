@@ -21,6 +21,11 @@ constexpr uint64_t kStagedBytes = 4 << 20;
 // each time.
 constexpr size_t kImagesMax = 4;
 
+bool OverwritesInput(const ProgramGraph& graph) {
+  return std::any_of(graph.outputs().begin(), graph.outputs().end(),
+                     [](const ProgramOutput& output) { return output.into >= 0; });
+}
+
 uint64_t RowBytes(const ValueType& type) { return type.columns * SizeBytes(type.dtype); }
 
 EvaluatedValue RowOf(const EvaluatedValue& value, uint64_t row) {
@@ -53,6 +58,28 @@ ProgramDataSet ProgramOperands::DataSet(uint32_t kind) const {
   return {.rows = rows_, .world_size = program_.group().world_size, .salt = kind};
 }
 
+ProgramDataSet ProgramOperands::TimedDataSet() const {
+  ProgramDataSet data = DataSet(0);
+  data.cancels_over_ranks = true;
+  return data;
+}
+
+bool ProgramOperands::IsReplicated(size_t output) const {
+  return program_.graph().is_replicated(program_.graph().outputs()[output].value);
+}
+
+std::vector<std::string> ProgramOperands::ReplicatedOutputs() const {
+  std::vector<std::string> names;
+  const ProgramGraph& graph = program_.graph();
+  for (size_t output = 0; output < graph.outputs().size(); ++output) {
+    if (!IsReplicated(output)) continue;
+    const int32_t into = graph.outputs()[output].into;
+    const std::string name = into < 0 ? "" : graph.inputs()[static_cast<size_t>(into)].name;
+    names.push_back(fmt::format("output {}{}", output + 1, name.empty() ? "" : " into " + name));
+  }
+  return names;
+}
+
 std::vector<std::vector<std::vector<std::byte>>> ProgramOperands::EvaluatedInputs(
     uint32_t kind) const {
   std::vector<std::vector<std::vector<std::byte>>> of_ranks;
@@ -74,7 +101,8 @@ uint64_t ProgramOperands::EvaluatedRow(const ValueType& type, uint64_t row) cons
 }
 
 Result<std::unique_ptr<DeviceBuffer>> ProgramOperands::ImageOf(
-    ValueIndex value, const std::function<const std::byte*(uint64_t row)>& row_at) {
+    ValueIndex value, const std::function<const std::byte*(uint64_t row)>& row_at,
+    ValueHash* hash) {
   Result<std::unique_ptr<DeviceBuffer>> image =
       device_.Allocate(program_.BytesOf(value, rows_) + 2 * kGuardBytes);
   if (!image) return image;
@@ -88,6 +116,7 @@ Result<std::unique_ptr<DeviceBuffer>> ProgramOperands::ImageOf(
     for (uint64_t at = 0; at < staged.size(); at += row_bytes) {
       std::memcpy(staged.data() + at, row_at(first + at / row_bytes), row_bytes);
     }
+    if (hash != nullptr) hash->Add(staged);
     const auto part = device_.Part(**image, kGuardBytes + first * row_bytes, staged.size());
     COTUNE_RETURN_IF_ERROR(device_.Write(*part, staged));
   }
@@ -127,7 +156,9 @@ uint64_t ProgramOperands::RegionBytes(const Program& program, const Problem& pro
 uint64_t ProgramOperands::BytesFor(const Program& program, const Problem& problem, int32_t copies) {
   // The operands, and for each kind of data one image of the inputs and some of the outputs.
   const uint64_t call_bytes = CallBytes(program, problem);
-  return (static_cast<uint64_t>(copies) + kDataKinds * kImagesMax) * call_bytes;
+  // One more image of the inputs, for timing.
+  const uint64_t timed = OverwritesInput(program.graph()) ? 1 : 0;
+  return (static_cast<uint64_t>(copies) + kDataKinds * kImagesMax + timed) * call_bytes;
 }
 
 uint64_t ProgramOperands::BytesToCount(const Program& program, const Problem& problem) {
@@ -151,6 +182,9 @@ Result<std::unique_ptr<CellOperands>> ProgramOperands::Allocate(Device& device,
     for (uint32_t kind = 0; kind < kDataKinds; ++kind) {
       COTUNE_TRY(Kind data, made->MakeKind(kind));
       made->kinds_[kind] = std::move(data);
+    }
+    if (OverwritesInput(program.graph())) {
+      COTUNE_TRY(made->timed_before_, made->MakeInputs(made->TimedDataSet()));
     }
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kEnvironment, "cannot allocate host memory to make data",
@@ -192,18 +226,25 @@ Result<ProgramOperands::Copy> ProgramOperands::MakeCopy() {
   return copy;
 }
 
-Result<ProgramOperands::Kind> ProgramOperands::MakeKind(uint32_t kind) {
-  Kind data;
+Result<ProgramOperands::Buffers> ProgramOperands::MakeInputs(const ProgramDataSet& data) {
+  Buffers inputs;
   const ProgramGraph& graph = program_.graph();
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
     const auto value = static_cast<ValueIndex>(i);
     const uint64_t row_bytes = RowBytes(graph.type(value));
-    const std::vector<std::byte> period = InputPeriod(graph, i, rank_, DataSet(kind));
+    const std::vector<std::byte> period = InputPeriod(graph, i, rank_, data);
     COTUNE_TRY(auto image, ImageOf(value, [&](uint64_t row) {
                  return period.data() + row * row_bytes % period.size();
                }));
-    data.before.push_back(std::move(image));
+    inputs.push_back(std::move(image));
   }
+  return inputs;
+}
+
+Result<ProgramOperands::Kind> ProgramOperands::MakeKind(uint32_t kind) {
+  Kind data;
+  const ProgramGraph& graph = program_.graph();
+  COTUNE_TRY(data.before, MakeInputs(DataSet(kind)));
   COTUNE_TRY(auto evaluated,
              EvaluateProgramOnRank(graph, evaluated_rows_, program_.group().world_size, rank_,
                                    EvaluatedInputs(kind)));
@@ -212,10 +253,12 @@ Result<ProgramOperands::Kind> ProgramOperands::MakeKind(uint32_t kind) {
     const ValueIndex value = graph.outputs()[i].value;
     const ValueType& type = graph.type(value);
     const std::vector<std::byte> rounded = Encode(data.expected[i]);
-    COTUNE_TRY(auto image, ImageOf(value, [&](uint64_t row) {
-                 return rounded.data() + EvaluatedRow(type, row) * RowBytes(type);
-               }));
-    data.right.emplace_back().push_back(std::move(image));
+    ValueHash hash(type.dtype);
+    const auto row_at = [&](uint64_t row) {
+      return rounded.data() + EvaluatedRow(type, row) * RowBytes(type);
+    };
+    COTUNE_TRY(auto image, ImageOf(value, row_at, IsReplicated(i) ? &hash : nullptr));
+    data.right.emplace_back().push_back({std::move(image), hash.Digest()});
   }
   return data;
 }
@@ -240,7 +283,7 @@ int32_t ProgramOperands::AffordableCopies(int32_t wanted) const {
 Status ProgramOperands::AddCopies(int32_t copies) {
   while (this->copies() < copies) {
     COTUNE_TRY(Copy copy, MakeCopy());
-    if (Status filled = FillCopy(copy, 0); !filled) return filled;
+    if (Status filled = FillCopy(copy, timed_before()); !filled) return filled;
     copies_.push_back(std::move(copy));
   }
   return {};
@@ -252,10 +295,10 @@ void ProgramOperands::SetAddresses(LaunchArguments& arguments, int32_t copy) con
   arguments.outputs = operands.outputs;
 }
 
-Status ProgramOperands::FillCopy(const Copy& copy, uint32_t kind) {
+Status ProgramOperands::FillCopy(const Copy& copy, const Buffers& before) {
   const size_t inputs = program_.graph().inputs().size();
   for (size_t i = 0; i < copy.buffers.size(); ++i) {
-    Status filled = i < inputs ? device_.Copy(*copy.buffers[i], *kinds_[kind].before[i])
+    Status filled = i < inputs ? device_.Copy(*copy.buffers[i], *before[i])
                                : PoisonBetweenGuards(device_, *copy.buffers[i]);
     if (!filled) return filled;
   }
@@ -265,12 +308,22 @@ Status ProgramOperands::FillCopy(const Copy& copy, uint32_t kind) {
 Status ProgramOperands::Fill(uint32_t salt, int32_t copies) {
   for (int32_t copy = 0; copy < copies; ++copy) {
     const Copy& operands = copies_[static_cast<size_t>(copy)];
-    if (Status filled = FillCopy(operands, salt % kDataKinds); !filled) return filled;
+    if (Status filled = FillCopy(operands, kinds_[salt % kDataKinds].before); !filled)
+      return filled;
+  }
+  return {};
+}
+
+Status ProgramOperands::FillForTiming(int32_t copies) {
+  if (timed_before_.empty()) return {};
+  for (int32_t copy = 0; copy < copies; ++copy) {
+    COTUNE_RETURN_IF_ERROR(FillCopy(copies_[static_cast<size_t>(copy)], timed_before_));
   }
   return {};
 }
 
 Result<OperandCheck> ProgramOperands::Check(uint32_t salt, int32_t copies) {
+  OperandCheck all;
   for (int32_t copy = 0; copy < copies; ++copy) {
     OperandCheck check;
     Status checked;
@@ -281,9 +334,10 @@ Result<OperandCheck> ProgramOperands::Check(uint32_t salt, int32_t copies) {
                   "memory or its limit is used up", "tune smaller sizes");
     }
     COTUNE_RETURN_IF_ERROR(checked);
-    if (check.wrong_elements > 0 || check.wrote_outside || check.changed_send) return check;
+    if (!check.is_right()) return check;
+    all.AddHashes(check);
   }
-  return OperandCheck{};
+  return all;
 }
 
 Status ProgramOperands::CheckCopy(const Copy& copy, uint32_t kind, OperandCheck& check) {
@@ -301,27 +355,32 @@ Status ProgramOperands::CheckCopy(const Copy& copy, uint32_t kind, OperandCheck&
     (GuardsIntact(seen) ? check.changed_send : check.wrote_outside) = true;
   }
   for (size_t output = 0; output < graph.outputs().size(); ++output) {
-    Status checked = CheckOutput(*copy.buffers[BufferOf(output)], output, kinds_[kind], check);
-    if (!checked) return checked;
+    COTUNE_TRY(const uint64_t hash,
+               CheckOutput(*copy.buffers[BufferOf(output)], output, kinds_[kind], check));
+    if (IsReplicated(output)) check.replicated_hashes.push_back(hash);
   }
+  if (!check.is_right()) check.replicated_hashes.clear();
   return {};
 }
 
-Status ProgramOperands::CheckOutput(DeviceBuffer& seen, size_t output, Kind& kind,
-                                    OperandCheck& check) {
-  for (const auto& image : kind.right[output]) {
-    COTUNE_TRY(const bool same, device_.Equal(seen, *image));
-    if (same) return {};
+Result<uint64_t> ProgramOperands::CheckOutput(DeviceBuffer& seen, size_t output, Kind& kind,
+                                              OperandCheck& check) {
+  for (const Image& image : kind.right[output]) {
+    COTUNE_TRY(const bool same, device_.Equal(seen, *image.buffer));
+    if (same) return image.hash;
   }
   std::vector<std::byte> bytes(seen.bytes());
-  if (Status read = device_.Read(seen, bytes); !read) return read;
+  COTUNE_RETURN_IF_ERROR(device_.Read(seen, bytes));
   if (!GuardsIntact(bytes)) check.wrote_outside = true;
   const uint64_t wrong = CountWrongRows(output, kind.expected[output], Payload(bytes));
   check.wrong_elements += wrong;
-  if (wrong > 0 || check.wrote_outside || kind.right[output].size() == kImagesMax) return {};
+  if (wrong > 0 || check.wrote_outside) return 0;
+  const Dtype dtype = program_.graph().type(program_.graph().outputs()[output].value).dtype;
+  const uint64_t hash = IsReplicated(output) ? HashOfValue(dtype, Payload(bytes)) : 0;
+  if (kind.right[output].size() == kImagesMax) return hash;
   COTUNE_TRY(std::unique_ptr<DeviceBuffer> image, CopyOf(seen));
-  kind.right[output].push_back(std::move(image));
-  return {};
+  kind.right[output].push_back({std::move(image), hash});
+  return hash;
 }
 
 Result<std::unique_ptr<DeviceBuffer>> ProgramOperands::CopyOf(DeviceBuffer& buffer) {

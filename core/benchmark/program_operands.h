@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/backend/device.h"
 #include "core/backend/symmetric_region.h"
 #include "core/benchmark/cell_operands.h"
+#include "core/benchmark/value_hash.h"
 #include "core/problem/program.h"
 #include "core/problem/program_data.h"
 #include "core/problem/program_evaluator.h"
@@ -37,6 +39,8 @@ class ProgramOperands final : public CellOperands {
   int32_t copies() const override { return static_cast<int32_t>(copies_.size()); }
   void SetAddresses(LaunchArguments& arguments, int32_t copy) const override;
   Status Fill(uint32_t salt, int32_t copies) override;
+  Status FillForTiming(int32_t copies) override;
+  std::vector<std::string> ReplicatedOutputs() const override;
   Result<OperandCheck> Check(uint32_t salt, int32_t copies) override;
 
  private:
@@ -47,11 +51,16 @@ class ProgramOperands final : public CellOperands {
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
   };
+  // A result that was found right, and its hash if its output is replicated.
+  struct Image {
+    std::unique_ptr<DeviceBuffer> buffer;
+    uint64_t hash = 0;
+  };
   struct Kind {
     Buffers before;  // one for each input
     // One for each output: what a right implementation may give, and images that were found right.
     std::vector<EvaluatedValue> expected;
-    std::vector<Buffers> right;
+    std::vector<std::vector<Image>> right;
   };
 
   ProgramOperands(Device& device, const Program& program, const Problem& problem, int rank,
@@ -60,17 +69,28 @@ class ProgramOperands final : public CellOperands {
   size_t BufferOf(size_t output) const;
   Result<Copy> MakeCopy();
   Result<Kind> MakeKind(uint32_t kind);
-  Status FillCopy(const Copy& copy, uint32_t kind);
+  // Images of the inputs of this rank.
+  Result<Buffers> MakeInputs(const ProgramDataSet& data);
+  Status FillCopy(const Copy& copy, const Buffers& before);
   Status CheckCopy(const Copy& copy, uint32_t kind, OperandCheck& check);
-  Status CheckOutput(DeviceBuffer& seen, size_t output, Kind& kind, OperandCheck& check);
+  // Gives the hash of what the buffer holds, if it is right and the output is replicated; else 0.
+  Result<uint64_t> CheckOutput(DeviceBuffer& seen, size_t output, Kind& kind, OperandCheck& check);
+  bool IsReplicated(size_t output) const;
   ProgramDataSet DataSet(uint32_t kind) const;
+  ProgramDataSet TimedDataSet() const;
+  // The inputs of timed calls.
+  const Buffers& timed_before() const {
+    return timed_before_.empty() ? kinds_[0].before : timed_before_;
+  }
   // The inputs of every rank at the rows of the evaluation.
   std::vector<std::vector<std::vector<std::byte>>> EvaluatedInputs(uint32_t kind) const;
   // The row of the evaluation that equals a row of the value in the call.
   uint64_t EvaluatedRow(const ValueType& type, uint64_t row) const;
-  // A buffer with a value between its guards; row_at gives the address of each of its rows.
+  // A buffer with a value between its guards; row_at gives the address of each of its rows. `hash`
+  // gets its elements, if it is there.
   Result<std::unique_ptr<DeviceBuffer>> ImageOf(
-      ValueIndex value, const std::function<const std::byte*(uint64_t row)>& row_at);
+      ValueIndex value, const std::function<const std::byte*(uint64_t row)>& row_at,
+      ValueHash* hash = nullptr);
   Result<std::unique_ptr<DeviceBuffer>> CopyOf(DeviceBuffer& buffer);
   uint64_t CountWrongRows(size_t output, const EvaluatedValue& expected,
                           std::span<const std::byte> seen) const;
@@ -83,6 +103,7 @@ class ProgramOperands final : public CellOperands {
   const uint64_t evaluated_rows_;  // R of the evaluation, from whose rows those of a call follow
   std::vector<Copy> copies_;
   std::array<Kind, kDataKinds> kinds_;
+  Buffers timed_before_;  // empty: a program that overwrites no input is timed with the first kind
 };
 
 }  // namespace cotune

@@ -16,7 +16,10 @@ Result<DecidedCell> WinnerRecheck::Run(std::span<RacingChoice> choices, CellResu
     });
     RacingChoice& choice = choices[static_cast<size_t>(at - verdicts.begin())];
     COTUNE_RETURN_IF_ERROR(check_.Run(choice, CheckBy::kTimedCalls));
-    if (!choice.has_failed) return decided;
+    if (!choice.has_failed) {
+      if (!choice.verdict.reason.empty()) at->reason = choice.verdict.reason;
+      return decided;
+    }
     at->outcome = choice.verdict.outcome;
     at->reason = "after its timed runs: " + choice.verdict.reason;
     at->wrong_elements = choice.verdict.wrong_elements;

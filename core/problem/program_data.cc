@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <variant>
 
 #include "core/base/check.h"
@@ -33,16 +34,16 @@ uint64_t Mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
 
 // How an input enters the collectives that reduce.
 enum class Role {
-  kMoved,      // not at all, or only minima and maxima
-  kSummed,     // it is the operand of a sum
-  kTerm,       // local operations compute the operand of a sum from it
-  kMultiplied  // it, or what is computed from it, is the operand of a product
+  kMoved,       // not at all, or only minima and maxima
+  kSummed,      // it is the operand of a sum
+  kTerm,        // local operations compute the operand of a sum from it
+  kMultiplied,  // it, or what is computed from it, is the operand of a product
+  kLaterTerm    // kTerm in later calls, because it is written into an input
 };
 
-// The inputs that each value is computed from, as bits.
-std::vector<uint32_t> SourcesOf(const ProgramGraph& graph) {
-  std::vector<uint32_t> sources;
-  for (size_t input = 0; input < graph.inputs().size(); ++input) sources.push_back(1u << input);
+// The inputs that each value is computed from, as bits; `inputs` are those of the inputs.
+std::vector<uint32_t> SourcesOf(const ProgramGraph& graph, std::vector<uint32_t> inputs) {
+  std::vector<uint32_t> sources = std::move(inputs);
   for (const ProgramNode& node : graph.nodes()) {
     uint32_t mask = 0;
     if (const auto* collective = std::get_if<CollectiveNode>(&node)) {
@@ -57,8 +58,34 @@ std::vector<uint32_t> SourcesOf(const ProgramGraph& graph) {
   return sources;
 }
 
-Role RoleOf(const ProgramGraph& graph, size_t input) {
-  const std::vector<uint32_t> sources = SourcesOf(graph);
+// In one call.
+std::vector<uint32_t> SourcesOf(const ProgramGraph& graph) {
+  std::vector<uint32_t> inputs;
+  for (size_t input = 0; input < graph.inputs().size(); ++input) inputs.push_back(1u << input);
+  return SourcesOf(graph, std::move(inputs));
+}
+
+// In calls one after the other, which read what earlier ones wrote into an input.
+std::vector<uint32_t> SourcesOfCalls(const ProgramGraph& graph) {
+  std::vector<uint32_t> sources = SourcesOf(graph);
+  for (bool has_changed = true; has_changed;) {
+    has_changed = false;
+    std::vector<uint32_t> inputs(sources.begin(),
+                                 sources.begin() + static_cast<ptrdiff_t>(graph.inputs().size()));
+    for (const ProgramOutput& output : graph.outputs()) {
+      if (output.into < 0) continue;
+      uint32_t& mask = inputs[static_cast<size_t>(output.into)];
+      const uint32_t joined = mask | sources[static_cast<size_t>(output.value)];
+      has_changed = has_changed || joined != mask;
+      mask = joined;
+    }
+    sources = SourcesOf(graph, std::move(inputs));
+  }
+  return sources;
+}
+
+// `sources` are those of each value.
+Role RoleOf(const ProgramGraph& graph, size_t input, const std::vector<uint32_t>& sources) {
   Role role = Role::kMoved;
   for (const size_t index : graph.collectives()) {
     const auto& node = std::get<CollectiveNode>(graph.nodes()[index]);
@@ -73,6 +100,13 @@ Role RoleOf(const ProgramGraph& graph, size_t input) {
     }
   }
   return role;
+}
+
+Role RoleOf(const ProgramGraph& graph, size_t input, const ProgramDataSet& data) {
+  const Role role = RoleOf(graph, input, SourcesOf(graph));
+  if (role != Role::kMoved || !data.cancels_over_ranks) return role;
+  const Role later = RoleOf(graph, input, SourcesOfCalls(graph));
+  return later == Role::kTerm ? Role::kLaterTerm : later;
 }
 
 uint32_t WidestColumns(const ProgramGraph& graph) {
@@ -95,7 +129,7 @@ class InputNumbers {
  public:
   InputNumbers(const ProgramGraph& graph, size_t input, int rank, const ProgramDataSet& data)
       : type_(graph.inputs()[input].type),
-        role_(RoleOf(graph, input)),
+        role_(RoleOf(graph, input, data)),
         is_replicated_(graph.inputs()[input].is_replicated),
         is_weight_(IsWeight(graph, input, role_)),
         input_(input),
@@ -114,6 +148,7 @@ class InputNumbers {
         break;
       case Role::kSummed:
       case Role::kTerm:
+      case Role::kLaterTerm:
         value = Summed(row, column);
         break;
       case Role::kMultiplied:
@@ -126,7 +161,8 @@ class InputNumbers {
   // One row or one column that is repeated over wider values.
   static bool IsWeight(const ProgramGraph& graph, size_t input, Role role) {
     const ValueType& type = graph.inputs()[input].type;
-    if (!IsFloat(type.dtype) || role == Role::kSummed || role == Role::kMultiplied) return false;
+    const bool may_be_weight = role == Role::kMoved || role == Role::kTerm;
+    if (!IsFloat(type.dtype) || !may_be_weight) return false;
     if (type.columns == 1) return WidestColumns(graph) > 1;
     return type.rows == Rows::kOne && graph.has_rows();
   }
@@ -163,17 +199,19 @@ class InputNumbers {
     return is_zero ? 0 : Small(MixOf(row, column, rank_));
   }
 
-  // Numbers of rank 2 k and rank 2 k + 1 are opposite; who is alone has zeros.
+  // Numbers of rank 2 k and rank 2 k + 1 are opposite; a rank that is alone has zeros. So have the
+  // ranks beyond those whose sums are exact in any order: a sum that is not quite 0 would grow.
   double Opposite(uint64_t row, uint64_t column) const {
     const uint64_t partner = rank_ ^ 1;
     if (is_replicated_ || type_.dtype == Dtype::kU8 || partner >= ranks_) return 0;
+    if (rank_ >= kSummedRanksMax) return 0;
     const double value = Small(MixOf(row, column, rank_ / 2));
     return rank_ % 2 == 0 ? value : -value;
   }
 
   double Small(uint64_t mixed) const {
     // Terms are multiplied by weights of up to 3.
-    const uint64_t largest = role_ == Role::kTerm ? 1 : kLargestSummed;
+    const uint64_t largest = role_ == Role::kSummed ? kLargestSummed : 1;
     if (type_.dtype == Dtype::kU8) return static_cast<double>(mixed % (largest + 1));
     return static_cast<double>(mixed % (2 * largest + 1)) - static_cast<double>(largest);
   }

@@ -19,10 +19,13 @@ struct ProgramDataSet {
   int world_size = 1;
   uint32_t salt = 0;
   // For timing programs that overwrite an input, whose calls compute with the results of earlier
-  // ones. What is added up over the ranks cancels (two ranks each have opposite numbers), and what
-  // is multiplied is 1, so that an overwritten residual stays as it is however often the program
-  // runs: nothing grows beyond the range, and nothing becomes subnormal. Checks do not need it:
-  // they write overwritten inputs again before each call.
+  // ones. Terms of a sum over the ranks cancel: two ranks each have opposite numbers, and zeros are
+  // in an odd rank, ranks beyond 64 and replicated inputs. This holds also for an input that gets
+  // into the sum only in a later call, through the input that is overwritten. Factors are 1. So an
+  // overwritten input stays as it is however often the program runs: nothing grows beyond the
+  // range, and nothing becomes subnormal. The data cannot do that for programs whose local
+  // operations make terms that do not cancel, such as relu of the operand of a sum. Checks do not
+  // need it: they write overwritten inputs again before each call.
   bool cancels_over_ranks = false;
 };
 

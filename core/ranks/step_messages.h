@@ -139,6 +139,8 @@ struct CheckedCall {
   RankSpan span{};
   uint64_t wrong_elements = 0;
   std::string mistake{};  // "": the call was right
+  // One for each output that is replicated by dataflow, if the call was right.
+  std::vector<uint64_t> replicated_hashes{};
   bool operator==(const CheckedCall&) const = default;
 };
 

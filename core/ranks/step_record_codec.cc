@@ -92,6 +92,8 @@ struct MessageWriter {
     Write(message.span, *out.mutable_span());
     out.set_wrong_elements(message.wrong_elements);
     out.set_mistake(message.mistake);
+    out.mutable_replicated_hashes()->Add(message.replicated_hashes.begin(),
+                                         message.replicated_hashes.end());
   }
   void operator()(const WarmCalls& message) const {
     Write(message.span, *record.mutable_warm_calls());
@@ -195,9 +197,12 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
                          in.cell_buffers().affordable_copies(), in.cell_buffers().knows_clocks()};
     case proto::StepRecord::kPreparedChoices:
       return PreparedChoices{Read(in.prepared_choices().reasons())};
-    case proto::StepRecord::kCheckedCall:
-      return CheckedCall{Read(in.checked_call().span()), in.checked_call().wrong_elements(),
-                         in.checked_call().mistake()};
+    case proto::StepRecord::kCheckedCall: {
+      const proto::CheckedCall& call = in.checked_call();
+      const auto& hashes = call.replicated_hashes();
+      return CheckedCall{
+          Read(call.span()), call.wrong_elements(), call.mistake(), {hashes.begin(), hashes.end()}};
+    }
     case proto::StepRecord::kWarmCalls:
       return WarmCalls{Read(in.warm_calls())};
     case proto::StepRecord::kTakenSample:

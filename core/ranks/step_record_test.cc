@@ -67,7 +67,7 @@ std::vector<StepMessage> MakeMessagesOfAllTypes() {
   messages.emplace_back(WinnerFailures{{{7, true, "no"}, {0, false, ""}}});
   messages.emplace_back(CellBuffers{true, 9, true});
   messages.emplace_back(PreparedChoices{{"", "not here"}});
-  messages.emplace_back(CheckedCall{{5, 90}, 3, "wrong values"});
+  messages.emplace_back(CheckedCall{{5, 90}, 3, "wrong values", {UINT64_MAX, 0}});
   messages.emplace_back(WarmCalls{{-1, 4}});
   messages.emplace_back(TakenSample{{INT64_MIN, INT64_MAX}});
   messages.emplace_back(ClockReading{1980, {"hw_thermal"}});

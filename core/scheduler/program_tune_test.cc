@@ -470,6 +470,53 @@ TEST(ProgramTuneTest, AChoiceThatIsWrongInOneCollectiveNeverWins) {
   }
 }
 
+// The first output is replicated by dataflow, the second is not.
+constexpr char kNormAndStream[] =
+    "%x = input f32 [R, 64]\n%g = input f32 [1, 64] replicated\n%s = all_reduce sum %x\n"
+    "%y = rms_norm %s, %g\n%z = add %y, %x\nreturn %y, %z\n";
+
+TEST(ProgramTuneTest, BitsThatDependOnTheRankAreWrongIfTheChoiceIsReproducibleElseANote) {
+  for (const int ranks : {2, 3}) {
+    for (const bool is_in_replicated : {true, false}) {
+      Tune tune;
+      tune.world_size = ranks;
+      tune.choices = [](int) {
+        std::vector<ScriptedChoice> choices = {Linear("reproducible", 10'000, 0),
+                                               Linear("other", 50'000, 0)};
+        choices[0].is_reproducible = true;
+        choices[1].is_default = true;
+        return choices;
+      };
+      tune.node_programs = {kNormAndStream};
+      tune.node_sizes = {{4096}};
+      tune.part_ulp_on_rank = ranks - 1;
+      tune.part_ulp_is_in_replicated = is_in_replicated;
+      const std::string difference =
+          fmt::format("output 1 has other bits on rank {} than on rank{}", ranks - 1,
+                      ranks == 2 ? " 0" : "s 0, 1");
+      for (const RankView& view : RunTune(tune)) {
+        ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+        ASSERT_EQ(view.cells.size(), 1u);
+        const Verdict& reproducible = VerdictOf(view.cells[0], "reproducible");
+        const Verdict& other = VerdictOf(view.cells[0], "other");
+        EXPECT_TRUE(other.has_time());
+        if (!is_in_replicated) {
+          EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/reproducible");
+          EXPECT_EQ(reproducible.reason + other.reason, "");
+          continue;
+        }
+        EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/other");
+        EXPECT_EQ(reproducible.outcome, Outcome::kWrongResult);
+        EXPECT_EQ(reproducible.wrong_elements, 1u);
+        EXPECT_EQ(
+            reproducible.reason,
+            "its bits depend on the rank, although it is listed as reproducible: " + difference);
+        EXPECT_EQ(other.reason, "its bits depend on the rank: " + difference);
+      }
+    }
+  }
+}
+
 // A tune that differs with its seed, and what one of its ranks does otherwise.
 class RandomTune {
  public:

@@ -39,9 +39,13 @@ struct Verdict {
   ChoiceId id;
   Outcome outcome = Outcome::kTimed;
   bool is_default = false;
-  std::string numerics{};             // as in Choice
-  std::string reason{};               // of a failure, with the ranks that had it
-  uint64_t wrong_elements = 0;        // over all ranks
+  std::string numerics{};  // as in Choice
+  // The cause of a failure and the ranks that had it. A choice that has a time may have a note of its
+  // checks here.
+  std::string reason{};
+  // The number over all ranks. An output whose bits depend on the rank counts as one on each rank
+  // that differs from most.
+  uint64_t wrong_elements = 0;
   std::vector<int64_t> samples_ns{};  // one a round, in order
   std::vector<int64_t> skews_ns{};    // of each sample: largest less smallest start over ranks
   int32_t repetitions = 0;            // calls in one sample

@@ -36,7 +36,9 @@ void RunOnRank(const CellScript& script, HubForTest& hub, int rank,
   ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
 
   Problem problem;
-  problem.cls.reduction = Reduction::kSum;
+  problem.cls.collective = script.collective;
+  problem.cls.reduction = script.reduction;
+  problem.cls.in_place = script.in_place;
   problem.cls.world_size = problem.cls.ranks_per_node = script.world_size;
   problem.count = script.count;
   const Program program = *Program::SingleCollective(problem.cls);

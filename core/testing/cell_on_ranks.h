@@ -26,9 +26,12 @@ namespace cotune {
 // A choice that is named and costs so many ns a call.
 ScriptedChoice ChoiceOfCost(std::string name, int64_t cost_ns);
 
-// An all_reduce of f32.
+// A collective of f32.
 struct CellScript {
   int world_size = 2;
+  Collective collective = Collective::kAllReduce;
+  Reduction reduction = Reduction::kSum;
+  bool in_place = false;
   uint64_t count = 256;
   std::vector<ScriptedChoice> choices;
   std::function<DeviceScript(int rank)> device;

@@ -162,11 +162,29 @@ std::vector<std::byte> BytesAt(const void* data, uint64_t bytes) {
   return {begin, begin + bytes};
 }
 
+// The first element that is not zero gets the next bits.
+void AddUlp(void* value, uint64_t bytes, uint64_t element_bytes) {
+  auto* const begin = static_cast<unsigned char*>(value);
+  for (uint64_t at = 0; at < bytes; at += element_bytes) {
+    const bool is_zero = std::all_of(begin + at, begin + at + element_bytes,
+                                     [](unsigned char byte) { return byte == 0; });
+    if (is_zero) continue;
+    begin[at] ^= 1;
+    return;
+  }
+}
+
+// The outputs of a part that get other bits.
+enum class UlpIn : uint8_t { kNone, kReplicated, kOthers };
+
 // Of rank 0, whose inputs all ranks have: a part is the same everywhere.
 class PartForTest final : public Plan {
  public:
-  explicit PartForTest(const PartRequest& request)
-      : part_(request.part), rows_(request.rows), world_size_(request.world_size) {}
+  PartForTest(const PartRequest& request, UlpIn ulp_in)
+      : part_(request.part),
+        rows_(request.rows),
+        world_size_(request.world_size),
+        ulp_in_(ulp_in) {}
   Status Launch(const LaunchArguments& arguments) override {
     std::vector<std::vector<std::byte>> inputs;
     for (size_t i = 0; i < part_.inputs().size(); ++i) {
@@ -180,6 +198,10 @@ class PartForTest final : public Plan {
     for (size_t i = 0; i < part_.outputs().size(); ++i) {
       const std::vector<std::byte> bytes = Encode(evaluated[0][i]);
       if (!bytes.empty()) std::memcpy(arguments.outputs[i], bytes.data(), bytes.size());
+      const ValueIndex value = part_.outputs()[i].value;
+      const UlpIn here = part_.is_replicated(value) ? UlpIn::kReplicated : UlpIn::kOthers;
+      if (here != ulp_in_) continue;
+      AddUlp(arguments.outputs[i], bytes.size(), SizeBytes(part_.type(value).dtype));
     }
     return {};
   }
@@ -195,6 +217,7 @@ class PartForTest final : public Plan {
   const ProgramGraph part_;
   const uint64_t rows_;
   const int32_t world_size_;
+  const UlpIn ulp_in_;
 };
 
 float ReadF32(const std::string& bytes, uint64_t index) {
@@ -294,6 +317,9 @@ class PlanForTest final : public Plan {
     }
     const uint64_t recv_bytes = problem_.recv_elements() * SizeBytes(problem_.cls.dtype);
     if (choice_.wrong_on_rank == group_.rank() && recv_bytes > 0) Spoil(recv, recv_bytes);
+    if (choice_.ulp_on_rank == group_.rank()) {
+      AddUlp(recv, recv_bytes, SizeBytes(problem_.cls.dtype));
+    }
     if (choice_.overruns_on_rank == group_.rank()) static_cast<char*>(recv)[recv_bytes] = 0;
     return {};
   }
@@ -518,6 +544,7 @@ ChoiceList BackendForTest::ListChoices(const Program& program, const Problem&) c
       continue;
     }
     Choice choice{.id = id, .is_default = scripted.is_default};
+    choice.is_reproducible = scripted.is_reproducible;
     list.choices.push_back(std::move(choice));
   }
   return list;
@@ -525,7 +552,11 @@ ChoiceList BackendForTest::ListChoices(const Program& program, const Problem&) c
 
 Result<std::unique_ptr<Plan>> BackendForTest::PreparePart(const PartRequest& request,
                                                           int64_t /*deadline_ns*/) {
-  return std::make_unique<PartForTest>(request);
+  UlpIn ulp_in = UlpIn::kNone;
+  if (part_ulp_on_rank == rank_) {
+    ulp_in = part_ulp_is_in_replicated ? UlpIn::kReplicated : UlpIn::kOthers;
+  }
+  return std::make_unique<PartForTest>(request, ulp_in);
 }
 
 Result<std::unique_ptr<BackendGroup>> BackendForTest::CreateGroup(

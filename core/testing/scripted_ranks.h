@@ -75,6 +75,8 @@ struct ScriptedChoice {
   int launch_fails_on_rank = -1;
   std::function<bool()> launch_fails = nullptr;  // asked by each launch of this rank
   int wrong_on_rank = -1;                        // one element
+  bool is_reproducible = false;                  // as in Choice
+  int ulp_on_rank = -1;                          // where an element has the next bits
   int overruns_on_rank = -1;                     // writes one byte behind the receive buffer
   bool keeps_first_buffer = false;               // receives where the plan's first call did
   std::string refused;                           // not empty: a refusal with this reason
@@ -104,6 +106,10 @@ class BackendForTest final : public Backend {
                                             int64_t deadline_ns) override;
 
   bool says_it_has_parts = false;
+  // On this rank, the parts of programs give the next bits in an element of each output that is
+  // replicated by dataflow, or of each that is not.
+  int part_ulp_on_rank = -1;
+  bool part_ulp_is_in_replicated = true;
   int groups_created = 0;
   int plans_prepared = 0;
   int register_fails_on_rank = -1;  // memory with its groups, with this code

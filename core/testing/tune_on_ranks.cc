@@ -48,6 +48,8 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
       BackendForTest backend(hub, rank, tune.choices(rank));
       backend.register_fails_on_rank = tune.register_fails_on_rank;
+      backend.part_ulp_on_rank = tune.part_ulp_on_rank;
+      backend.part_ulp_is_in_replicated = tune.part_ulp_is_in_replicated;
       DeviceScript device_script = tune.device ? tune.device(rank) : DeviceScript{};
       device_script.job_begin_ns = JobBeginForTest(rank);
       const std::unique_ptr<Device> device = MakeDeviceForTest(device_script);

@@ -81,6 +81,8 @@ struct Tune {
   std::function<void(int rank, TuningSettings&)> change_settings;
   BufferClass buffer_class = BufferClass::kPlain;
   int register_fails_on_rank = -1;
+  int part_ulp_on_rank = -1;  // both as in BackendForTest
+  bool part_ulp_is_in_replicated = true;
   std::function<DeviceScript(int rank)> device;
   MeasuredWinners base;
   const RecipeSource* recipes = nullptr;  // nullptr: unfused ones
