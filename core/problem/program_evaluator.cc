@@ -124,6 +124,25 @@ EvaluatedValue AsOperand(EvaluatedValue value) {
   return value;
 }
 
+// A value as other nodes have it where every implementation rounds it to its dtype first: the bounds
+// reach from the one end of the interval, rounded, to the other. Rounding keeps the order of
+// numbers, and mostly both ends round to the same one.
+EvaluatedValue AsRoundedOperand(EvaluatedValue value) {
+  for (Bounded& each : value.floats) {
+    if (std::isnan(each.value) || each.bound == kInfinity) continue;
+    const double low = RoundTo(value.type.dtype, each.value - each.bound);
+    const double high = RoundTo(value.type.dtype, each.value + each.bound);
+    if (low == high || (std::isnan(low) && std::isnan(high))) {
+      each = {low, 0};
+    } else if (std::isfinite(low) && std::isfinite(high)) {
+      each = {(low + high) / 2, (high - low) / 2};
+    } else {
+      each = kAnything;
+    }
+  }
+  return AsOperand(std::move(value));
+}
+
 // A value of the program on all ranks: as it leaves, and as other nodes have it.
 struct Evaluated {
   RankValues leaving;
@@ -153,9 +172,38 @@ bool MayOverflow(const EvaluatedValue& value) {
                      [&](const Bounded& each) { return IsBeyondRange(value.type.dtype, each); });
 }
 
-// The value of a node. What collectives give has its rounding: it was rounded before it was moved,
-// or while it was reduced.
-Evaluated OfNode(RankValues computed, Dtype dtype, bool is_collective) {
+// Where the value of a node is rounded to its dtype.
+enum class Rounding : uint8_t {
+  kInCollective,  // before it is moved, or while it is reduced
+  kForReaders,    // at the node, for all that read it
+  kPerhaps,       // at the node, or only where it leaves
+};
+
+// By value: outputs of the program and operands of its collectives lie in memory, and whether a
+// node that reads one runs in the same step must not change its bits. Other values may be in
+// memory between two steps, or not.
+std::vector<Rounding> RoundingsOf(const ProgramGraph& graph) {
+  std::vector<Rounding> roundings(graph.inputs().size() + graph.nodes().size(),
+                                  Rounding::kPerhaps);
+  for (const ProgramOutput& output : graph.outputs()) {
+    roundings[static_cast<size_t>(output.value)] = Rounding::kForReaders;
+  }
+  for (const size_t node : graph.collectives()) {
+    const auto& collective = std::get<CollectiveNode>(graph.nodes()[node]);
+    roundings[static_cast<size_t>(collective.operand)] = Rounding::kForReaders;
+  }
+  for (const size_t node : graph.collectives()) {
+    roundings[static_cast<size_t>(graph.value_of_node(node))] = Rounding::kInCollective;
+  }
+  return roundings;
+}
+
+EvaluatedValue OperandOf(const EvaluatedValue& computed, const EvaluatedValue& leaving,
+                         Rounding rounding) {
+  return rounding == Rounding::kForReaders ? AsRoundedOperand(computed) : AsOperand(leaving);
+}
+
+Evaluated OfNode(RankValues computed, Dtype dtype, Rounding rounding) {
   if (!IsFloat(dtype) || !IsNarrow(dtype)) return {computed, computed};
   Evaluated result{RankValues(computed.size()), RankValues(computed.size())};
   for (size_t rank = 0; rank < computed.size(); ++rank) {
@@ -166,12 +214,14 @@ Evaluated OfNode(RankValues computed, Dtype dtype, bool is_collective) {
       continue;
     }
     result.leaving[rank] =
-        is_collective ? computed[rank]
-                      : std::make_shared<const EvaluatedValue>(WithRounding(*computed[rank]));
+        rounding == Rounding::kInCollective
+            ? computed[rank]
+            : std::make_shared<const EvaluatedValue>(WithRounding(*computed[rank]));
     const std::shared_ptr<const EvaluatedValue>& leaving = result.leaving[rank];
-    result.operands[rank] = MayOverflow(*leaving)
-                                ? std::make_shared<const EvaluatedValue>(AsOperand(*leaving))
-                                : leaving;
+    result.operands[rank] =
+        rounding == Rounding::kForReaders || MayOverflow(*leaving)
+            ? std::make_shared<const EvaluatedValue>(OperandOf(*computed[rank], *leaving, rounding))
+            : leaving;
   }
   return result;
 }
@@ -211,9 +261,12 @@ Result<std::vector<Evaluated>> EvaluateValues(const ProgramGraph& graph, uint64_
     const ValueType& type = graph.inputs()[input].type;
     values.push_back(Input(type, RowsOf(type, rows, world_size), input, inputs));
   }
+  const std::vector<Rounding> roundings = RoundingsOf(graph);
   const size_t last = graph.collectives().empty() ? 0 : graph.collectives().back();
   for (size_t node = 0; node < graph.nodes().size(); ++node) {
-    const ValueType& type = graph.type(graph.value_of_node(node));
+    const ValueIndex index = graph.value_of_node(node);
+    const ValueType& type = graph.type(index);
+    const Rounding rounding = roundings[static_cast<size_t>(index)];
     const uint64_t own_rows = RowsOf(type, rows, world_size);
     const RankRange wanted = node < last ? RankRange{0, inputs.size()} : ranks;
     if (const auto* collective = std::get_if<CollectiveNode>(&graph.nodes()[node])) {
@@ -221,12 +274,12 @@ Result<std::vector<Evaluated>> EvaluateValues(const ProgramGraph& graph, uint64_
       const bool reduces = Reduces(collective->collective);
       RankValues result = EvaluateCollective(*collective, type, own_rows,
                                              reduces ? operand.operands : operand.leaving, wanted);
-      values.push_back(OfNode(std::move(result), type.dtype, true));
+      values.push_back(OfNode(std::move(result), type.dtype, rounding));
     } else {
       const auto& compute = std::get<ComputeNode>(graph.nodes()[node]);
       values.push_back(
           OfNode(ComputeOnRanks(compute, type, own_rows, inputs.size(), wanted, values), type.dtype,
-                 false));
+                 rounding));
     }
   }
   return values;

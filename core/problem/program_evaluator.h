@@ -14,8 +14,8 @@
 //   - Integers wrap around in their width. The average of integers over ranks is their wrapped sum,
 //     divided toward zero.
 //   - A float beyond the range of f32 (f64 for f64) is infinite for the next operation. A 16-bit or
-//     8-bit float beyond its own range only may be, since not every implementation rounds it there:
-//     nothing can be said of what is computed from it.
+//     8-bit float beyond its own range is so only where it is rounded (below). Elsewhere it may be,
+//     and nothing can be said of what is computed from it.
 //
 // Bounds: the error of the operands carried through the operation, and its own error in f32 (for
 // f64 in f64; u is half the distance of two numbers at 1, an ulp is 2 u):
@@ -26,7 +26,9 @@
 //   - Sums over columns or ranks have no error of their own where every partial sum is exact,
 //     whatever the order. Small integers are the usual case.
 //   - 16-bit and 8-bit floats: half an ulp of the dtype at each node, once, as rounding twice is
-//     rounding once: whether a value is rounded at its node or only where it leaves is open.
+//     rounding once: whether a value is rounded at its node or only where it leaves is open. But
+//     outputs of the program and operands of collectives are rounded for all nodes that read them:
+//     those have the rounded number, without that half ulp.
 //   - Comparisons and casts whose operand lies within its bound of the place where the result
 //     changes may give either result; where() with such a condition may take either operand.
 //   - Literals and the constants of an operation are used as they are written or rounded to f32.

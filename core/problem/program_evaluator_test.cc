@@ -173,6 +173,37 @@ TEST(ProgramEvaluatorTest, NarrowFloatsMayBeRoundedAtEachNodeOrOnlyAtTheEnd) {
   }
 }
 
+// What a node reads from an output, or from the operand of a collective, is the number in memory.
+TEST(ProgramEvaluatorTest, NarrowFloatsThatLieInMemoryAreRoundedForTheNodesThatReadThem) {
+  for (const Dtype dtype : {Dtype::kF16, Dtype::kBf16}) {
+    std::vector<float> a;
+    std::vector<float> b;
+    Pairs<float>(1000, a, b);
+    for (const bool is_output : {true, false}) {
+      GraphBuilder builder;
+      const ValueIndex x = builder.Input(dtype, Rows::kAll, 1);
+      const ValueIndex y = builder.Input(dtype, Rows::kAll, 1);
+      const ValueIndex sum = builder.Compute(Op::kAdd, {Of(x), Of(y)});
+      const ValueIndex wide = builder.Compute(Op::kCast, {Of(sum)}, {}, Dtype::kF32);
+      const ValueIndex other = is_output ? sum : builder.Collect(Collective::kAllReduce, sum, Reduction::kSum);
+      const ProgramGraph graph = builder.Finish({{wide, -1}, {other, -1}}, is_output);
+      const EvaluatedValue expected =
+          EvaluateProgram(graph, a.size(), 1,
+                          {{BytesOf(dtype, {a.begin(), a.end()}),
+                            BytesOf(dtype, {b.begin(), b.end()})}})
+              .value()[0][0];
+      std::vector<float> rounded;
+      std::vector<float> unrounded;
+      for (size_t i = 0; i < a.size(); ++i) {
+        unrounded.push_back(Narrowed(dtype, a[i]) + Narrowed(dtype, b[i]));
+        rounded.push_back(Narrowed(dtype, unrounded[i]));
+      }
+      EXPECT_EQ(CountWrong(expected, Stored(rounded)), 0u) << Name(dtype);
+      EXPECT_GT(CountWrong(expected, Stored(unrounded)), a.size() / 4) << Name(dtype);
+    }
+  }
+}
+
 template <typename T>
 void ExpectIntegersWrapAround(Dtype dtype) {
   using Unsigned = std::make_unsigned_t<T>;
@@ -356,32 +387,42 @@ TEST(ProgramEvaluatorTest, ZerosOfEitherSignAreRight) {
   EXPECT_EQ(CountWrong(value, Stored<float>({1e-40f})), 1u);
 }
 
-TEST(ProgramEvaluatorTest, AnOverflowedNarrowFloatIsInfiniteAtTheEndAndAnythingInBetween) {
-  GraphBuilder builder;
-  const ValueIndex x = builder.Input(Dtype::kF16, Rows::kAll, 1);
-  const ValueIndex large = builder.Compute(Op::kMul, {Of(x), Of(x)});
-  const ValueIndex small = builder.Compute(Op::kMul, {Of(large), Literally(0x1p-10)});
-  const ProgramGraph graph = builder.Finish({{large, -1}, {small, -1}}, true);
-  const auto result = *EvaluateProgram(graph, 1, 1, {{BytesOf(Dtype::kF16, {1024})}});
-  EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF16, {kInf})), 0u);
-  EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF16, {65504})), 1u);
-  EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF16, {-kInf})), 1u);
-  EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF16, {1024})), 0u);
-  EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF16, {kInf})), 0u);
+TEST(ProgramEvaluatorTest, AnOverflowedNarrowFloatIsInfiniteInMemoryAndAnythingInBetween) {
+  for (const bool is_output : {true, false}) {
+    GraphBuilder builder;
+    const ValueIndex x = builder.Input(Dtype::kF16, Rows::kAll, 1);
+    const ValueIndex large = builder.Compute(Op::kMul, {Of(x), Of(x)});
+    const ValueIndex small = builder.Compute(Op::kMul, {Of(large), Literally(0x1p-10)});
+    std::vector<ProgramOutput> outputs = {{small, -1}};
+    if (is_output) outputs.push_back({large, -1});
+    const ProgramGraph graph = builder.Finish(outputs, true);
+    const auto result = *EvaluateProgram(graph, 1, 1, {{BytesOf(Dtype::kF16, {1024})}});
+    EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF16, {1024})), is_output ? 1u : 0u);
+    EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF16, {kInf})), 0u);
+    if (!is_output) continue;
+    EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF16, {kInf})), 0u);
+    EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF16, {65504})), 1u);
+    EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF16, {-kInf})), 1u);
+  }
 }
 
 // f8_e4m3 has no infinity, so that what was one is NaN where values are rounded.
-TEST(ProgramEvaluatorTest, AnInfinityInAFloatWithoutOneIsAnythingInBetween) {
-  GraphBuilder builder;
-  const ValueIndex x = builder.Input(Dtype::kF32, Rows::kAll, 1);
-  const ValueIndex small = builder.Compute(Op::kCast, {Of(x)}, {}, Dtype::kF8E4M3);
-  const ValueIndex wide = builder.Compute(Op::kCast, {Of(small)}, {}, Dtype::kF32);
-  const ProgramGraph graph = builder.Finish({{small, -1}, {wide, -1}}, true);
-  const auto result = *EvaluateProgram(graph, 1, 1, {{BytesOf(Dtype::kF32, {kInf})}});
-  EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF8E4M3, {kNan})), 0u);
-  EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF8E4M3, {448})), 1u);
-  EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF32, {kNan})), 0u);
-  EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF32, {kInf})), 0u);
+TEST(ProgramEvaluatorTest, AnInfinityInAFloatWithoutOneIsNanInMemoryAndAnythingInBetween) {
+  for (const bool is_output : {true, false}) {
+    GraphBuilder builder;
+    const ValueIndex x = builder.Input(Dtype::kF32, Rows::kAll, 1);
+    const ValueIndex small = builder.Compute(Op::kCast, {Of(x)}, {}, Dtype::kF8E4M3);
+    const ValueIndex wide = builder.Compute(Op::kCast, {Of(small)}, {}, Dtype::kF32);
+    std::vector<ProgramOutput> outputs = {{wide, -1}};
+    if (is_output) outputs.push_back({small, -1});
+    const ProgramGraph graph = builder.Finish(outputs, true);
+    const auto result = *EvaluateProgram(graph, 1, 1, {{BytesOf(Dtype::kF32, {kInf})}});
+    EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF32, {kNan})), 0u);
+    EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF32, {kInf})), is_output ? 1u : 0u);
+    if (!is_output) continue;
+    EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF8E4M3, {kNan})), 0u);
+    EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF8E4M3, {448})), 1u);
+  }
 }
 
 TEST(ProgramEvaluatorTest, SeenBytesOfAnotherLengthAreWrong) {

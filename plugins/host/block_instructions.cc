@@ -32,6 +32,7 @@ class Joiner {
     for (size_t i = 0; i < blocks_.size(); ++i) ReadMemory(i);
     for (size_t i = 0; i < blocks_.size(); ++i) JoinSquares(i);
     for (size_t i = 0; i < blocks_.size(); ++i) JoinSecond(i);
+    for (size_t i = 1; i < blocks_.size(); ++i) JoinRound(i);
     for (size_t i = 0; i < blocks_.size(); ++i) JoinLoad(i);
     for (size_t i = 0; i < blocks_.size(); ++i) JoinStore(i);
     blocks_.erase(
@@ -137,6 +138,16 @@ class Joiner {
     first.operation = 0;
     reader = first;
     Drop(static_cast<size_t>(writer));
+  }
+
+  void JoinRound(size_t rounding) {
+    if (blocks_[rounding].kind != Kind::kRound) return;
+    VirtualInstruction& compute = blocks_[rounding - 1];
+    JoinedOperations joined = compute.joined;
+    joined.rounded = blocks_[rounding].dtype;
+    if (joined.first == 0 || !SetJoined(compute, joined)) return;
+    compute.operation = 0;
+    Drop(rounding);
   }
 
   void JoinLoad(size_t reading) {

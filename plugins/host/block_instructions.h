@@ -43,19 +43,22 @@ class Registers {
 
 // An operand names the value of the program that it holds, or is final.
 struct VirtualInstruction {
-  enum class Kind : uint8_t { kCompute, kLoad, kStore, kLeaves };
+  // kRound rounds what the instruction before it computed, in place.
+  enum class Kind : uint8_t { kCompute, kLoad, kStore, kLeaves, kRound };
   ElementInstruction instruction{};
   int to_register = -1;  // a value, or -1: `to` is final
   std::array<int, 3> from_register = {-1, -1, -1};
   Kind kind = Kind::kCompute;
   uint32_t operation = 0;  // COTUNE_NODE_*, where it computes and reduces f32 lanes; 0: others
-  sdk::ValueDtype dtype = sdk::ValueDtype::kF32;  // of memory that is loaded or stored
+  // Of memory that is loaded or stored, or what is rounded to.
+  sdk::ValueDtype dtype = sdk::ValueDtype::kF32;
   int overwritten_input = -1;                     // by a store
   JoinedOperations joined{};
 };
 
-// Fewer instructions that give the same bits: loads and stores become part of the operations beside
-// them, a product becomes part of the operation that it multiplies, and squares part of their sum.
+// Fewer instructions that give the same bits: loads, roundings and stores become part of the
+// operations beside them, a product becomes part of the operation that it multiplies, and squares
+// part of their sum.
 // All stores are last.
 void JoinInstructions(std::vector<VirtualInstruction>& blocks);
 

@@ -61,6 +61,8 @@ struct JoinedOperations {
   std::array<sdk::ValueDtype, 3> from = {sdk::ValueDtype::kF32, sdk::ValueDtype::kF32,
                                          sdk::ValueDtype::kF32};
   sdk::ValueDtype to = sdk::ValueDtype::kF32;
+  // kF32: not rounded, else what lanes are rounded to; of no account where `to` rounds the same.
+  sdk::ValueDtype rounded = sdk::ValueDtype::kF32;
 };
 // Null: there is no such instruction.
 ElementKernel FindJoinedKernel(const JoinedOperations& operations);

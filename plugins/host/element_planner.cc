@@ -248,7 +248,9 @@ class Planner {
     pass.blocks.push_back(compute);
     if (!order_.IsRounded(index)) return {};
     VirtualInstruction round{
-        .instruction = {.kernel = FindRoundKernel(value(index).dtype), .operand_count = 1}};
+        .instruction = {.kernel = FindRoundKernel(value(index).dtype), .operand_count = 1},
+        .kind = VirtualInstruction::Kind::kRound,
+        .dtype = value(index).dtype};
     ReadBlock(index, pass, round, 0);
     WriteBlock(index, round);
     pass.blocks.push_back(round);

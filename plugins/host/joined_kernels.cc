@@ -33,6 +33,9 @@ struct ThenMul {
   static constexpr bool kReadsThird = true;
 };
 
+// What an instruction writes.
+enum class Written : uint8_t { kLanes, kElements, kRoundedLanes };
+
 template <class Narrow, bool kIsNarrow>
 HWY_INLINE hn::Vec<F32> LoadOperand(const ElementArguments& a, int operand, size_t i) {
   if constexpr (kIsNarrow) {
@@ -55,11 +58,11 @@ HWY_INLINE hn::Vec<F32> Compute(const ElementArguments& a, size_t i) {
   return result;
 }
 
-template <class Narrow, class First, class Second, uint32_t kNarrowOperands, bool kStoresNarrow>
+template <class Narrow, class First, class Second, uint32_t kNarrowOperands, Written kWritten>
 void Joined(const ElementArguments& arguments) {
   const ElementArguments a = arguments;  // in registers, which no store can change
   const size_t lanes = hn::Lanes(F32());
-  if constexpr (kStoresNarrow) {
+  if constexpr (kWritten == Written::kElements) {
     static_assert(kWholeElements % (2 * HWY_MAX_BYTES / sizeof(float)) == 0);
     auto* to = static_cast<typename Narrow::Element*>(a.to);
     for (size_t i = 0; i < a.count; i += 2 * lanes) {
@@ -70,50 +73,63 @@ void Joined(const ElementArguments& arguments) {
   } else {
     auto* to = static_cast<float*>(a.to);
     for (size_t i = 0; i < a.count; i += lanes) {
-      hn::StoreU(Compute<Narrow, First, Second, kNarrowOperands>(a, i), F32(), to + i);
+      auto result = Compute<Narrow, First, Second, kNarrowOperands>(a, i);
+      if constexpr (kWritten == Written::kRoundedLanes) result = Narrow::Rounded(result);
+      hn::StoreU(result, F32(), to + i);
     }
   }
 }
 
 template <class Narrow, class First, class Second, uint32_t kNarrowOperands>
-ElementKernel ChooseStore(bool stores_narrow) {
-  return stores_narrow ? Joined<Narrow, First, Second, kNarrowOperands, true>
-                       : Joined<Narrow, First, Second, kNarrowOperands, false>;
+ElementKernel ChooseStore(Written written) {
+  switch (written) {
+    case Written::kLanes:
+      return Joined<Narrow, First, Second, kNarrowOperands, Written::kLanes>;
+    case Written::kElements:
+      return Joined<Narrow, First, Second, kNarrowOperands, Written::kElements>;
+    case Written::kRoundedLanes:
+      break;
+  }
+  // A residual that a norm reads is one operation; more variants would only lengthen the build.
+  if constexpr (std::is_same_v<Second, NoSecond>) {
+    return Joined<Narrow, First, Second, kNarrowOperands, Written::kRoundedLanes>;
+  }
+  return nullptr;
 }
 
 template <class Narrow, class First, class Second>
-ElementKernel ChooseOperands(uint32_t narrow_operands, bool stores_narrow) {
+ElementKernel ChooseOperands(uint32_t narrow_operands, Written written) {
   switch (narrow_operands) {
     case 0:
-      return ChooseStore<Narrow, First, Second, 0>(stores_narrow);
+      return ChooseStore<Narrow, First, Second, 0>(written);
     case 1:
-      return ChooseStore<Narrow, First, Second, 1>(stores_narrow);
+      return ChooseStore<Narrow, First, Second, 1>(written);
     case 2:
-      return ChooseStore<Narrow, First, Second, 2>(stores_narrow);
+      return ChooseStore<Narrow, First, Second, 2>(written);
     case 3:
-      return ChooseStore<Narrow, First, Second, 3>(stores_narrow);
+      return ChooseStore<Narrow, First, Second, 3>(written);
     default:
       break;
   }
   if constexpr (Second::kReadsThird) {
     // The third operand is read in its narrow type where the others are lanes: a row's scale and
     // the weights of a norm.
-    if (narrow_operands == 4) return ChooseStore<Narrow, First, Second, 4>(stores_narrow);
-    if (narrow_operands == 5) return ChooseStore<Narrow, First, Second, 5>(stores_narrow);
+    if (narrow_operands == 4) return ChooseStore<Narrow, First, Second, 4>(written);
+    if (narrow_operands == 5) return ChooseStore<Narrow, First, Second, 5>(written);
   }
   return nullptr;
 }
 
 template <class Narrow, class First>
 ElementKernel ChooseSecond(const JoinedOperations& operations, uint32_t narrow_operands,
-                           bool stores_narrow) {
+                           Written written) {
   switch (operations.second) {
     case 0:
-      return ChooseOperands<Narrow, First, NoSecond>(narrow_operands, stores_narrow);
+      return ChooseOperands<Narrow, First, NoSecond>(narrow_operands, written);
     case COTUNE_NODE_RELU:
-      return ChooseOperands<Narrow, First, ThenRelu>(narrow_operands, stores_narrow);
+      return ChooseOperands<Narrow, First, ThenRelu>(narrow_operands, written);
     case COTUNE_NODE_MUL:
-      return ChooseOperands<Narrow, First, ThenMul>(narrow_operands, stores_narrow);
+      return ChooseOperands<Narrow, First, ThenMul>(narrow_operands, written);
     default:
       return nullptr;
   }
@@ -121,21 +137,22 @@ ElementKernel ChooseSecond(const JoinedOperations& operations, uint32_t narrow_o
 
 template <class Narrow>
 ElementKernel ChooseFirst(const JoinedOperations& operations, uint32_t narrow_operands,
-                          bool stores_narrow) {
+                          Written written) {
   switch (operations.first) {
     case COTUNE_NODE_ADD:
-      return ChooseSecond<Narrow, Add>(operations, narrow_operands, stores_narrow);
+      return ChooseSecond<Narrow, Add>(operations, narrow_operands, written);
     case COTUNE_NODE_SUB:
-      return ChooseSecond<Narrow, Sub>(operations, narrow_operands, stores_narrow);
+      return ChooseSecond<Narrow, Sub>(operations, narrow_operands, written);
     case COTUNE_NODE_MUL:
-      return ChooseSecond<Narrow, Mul>(operations, narrow_operands, stores_narrow);
+      return ChooseSecond<Narrow, Mul>(operations, narrow_operands, written);
     default:
       return nullptr;
   }
 }
 
 ElementKernel FindJoined(const JoinedOperations& operations) {
-  ValueDtype narrow = operations.to;
+  ValueDtype narrow =
+      operations.to != ValueDtype::kF32 ? operations.to : operations.rounded;
   uint32_t narrow_operands = 0;
   for (uint32_t o = 0; o < operations.from.size(); ++o) {
     if (operations.from[o] == ValueDtype::kF32) continue;
@@ -143,12 +160,14 @@ ElementKernel FindJoined(const JoinedOperations& operations) {
     narrow = operations.from[o];
     narrow_operands |= 1u << o;
   }
-  const bool stores_narrow = operations.to != ValueDtype::kF32;
+  const Written written = operations.to != ValueDtype::kF32        ? Written::kElements
+                          : operations.rounded != ValueDtype::kF32 ? Written::kRoundedLanes
+                                                                   : Written::kLanes;
   if (narrow == ValueDtype::kF16) {
-    return ChooseFirst<F16>(operations, narrow_operands, stores_narrow);
+    return ChooseFirst<F16>(operations, narrow_operands, written);
   }
   if (narrow == ValueDtype::kF32 || narrow == ValueDtype::kBf16) {
-    return ChooseFirst<Bf16>(operations, narrow_operands, stores_narrow);
+    return ChooseFirst<Bf16>(operations, narrow_operands, written);
   }
   return nullptr;
 }

@@ -15,17 +15,13 @@ namespace {
 using sdk::ProgramNode;
 using sdk::Value;
 
-bool IsFloat8(sdk::ValueDtype dtype) {
-  return dtype == sdk::ValueDtype::kF8E4M3 || dtype == sdk::ValueDtype::kF8E5M2;
-}
-
 }  // namespace
 
 bool IsRowReduction(uint32_t kind) {
   return kind == COTUNE_NODE_ROW_SUM || kind == COTUNE_NODE_ROW_MAX;
 }
 
-bool IsNarrow(sdk::ValueDtype dtype) { return FindRoundKernel(dtype) != nullptr; }
+bool IsNarrow(sdk::ValueDtype dtype) { return sdk::IsNarrowFloat(dtype); }
 
 PartAnalysis::PartAnalysis(const sdk::Program& program)
     : program_(program),
@@ -39,8 +35,7 @@ PartAnalysis::PartAnalysis(const sdk::Program& program)
 }
 
 bool PartAnalysis::IsRounded(int index) const {
-  const sdk::ValueDtype dtype = value(index).dtype;
-  return IsNarrow(dtype) && (program_.rounds_values || IsFloat8(dtype));
+  return sdk::IsRoundedForReaders(program_, index);
 }
 
 bool PartAnalysis::HasLoop(uint32_t rows_kind) const {

@@ -296,6 +296,18 @@ bool Program::is_part() const {
                       [](const ProgramNode& node) { return node.collective.has_value(); });
 }
 
+bool IsRoundedForReaders(const Program& part, int value) {
+  const ValueDtype dtype = part.values[static_cast<size_t>(value)].dtype;
+  if (value < part.input_count || !IsNarrowFloat(dtype)) return false;
+  const auto& outputs = part.outputs;
+  const bool rounds = part.rounds_values || IsFloat8(dtype) ||
+                      std::find(outputs.begin(), outputs.end(), value) != outputs.end();
+  return rounds && std::any_of(part.nodes.begin(), part.nodes.end(), [&](const ProgramNode& node) {
+           const auto end = node.operands.begin() + node.operand_count;
+           return std::find(node.operands.begin(), end, value) != end;
+         });
+}
+
 Result<Program> CheckProgram(const cotune_program_t& program, const ProblemLimits& limits) {
   return Checker(program, limits).Run();
 }

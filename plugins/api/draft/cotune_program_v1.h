@@ -49,9 +49,11 @@ typedef struct cotune_value_t { /* contiguous, row-major */
 } cotune_value_t;
 
 /* cotune_node_t.kind. Elementwise operations repeat operands of one row or one column over the
- * others. Floats are computed in f32 (f64 in f64); a value is rounded to its dtype where it leaves
- * the program, and in between as COTUNE_PROGRAM_ROUNDS_VALUES says. Integers wrap around. Less and
- * equal give u8, 0 or 1. Casts: float to float to nearest, ties to even, infinity beyond the range
+ * others. Floats are computed in f32 (f64 in f64). A value is rounded to its dtype where it is an
+ * output of the program, or a value or an operand of a collective: also the nodes of the same
+ * program that read it read the rounded value, so that the bits do not depend on whether these
+ * nodes run in the same kernel. All other values are rounded as COTUNE_PROGRAM_ROUNDS_VALUES says.
+ * Integers wrap around. Less and equal give u8, 0 or 1. Casts: float to float to nearest, ties to even, infinity beyond the range
  * (NaN for e4m3fn); float to integer toward zero, clamped, NaN gives 0; integer to integer wraps
  * around. */
 enum {
@@ -101,7 +103,8 @@ typedef struct cotune_node_t {
 } cotune_node_t;
 
 /* cotune_program_t.flags. ROUNDS_VALUES: every value is rounded to its dtype, so that the bits do
- * not depend on how a program is cut; without it values between nodes may stay wider. */
+ * not depend on how a program is cut, wherever it is. Without it a value that is no output and that
+ * no collective reads or gives may stay wider. */
 enum { COTUNE_PROGRAM_ROUNDS_VALUES = 1u << 16 };
 
 /* A program at one size; equal on all ranks: no address, no rank. The host's memory; valid during

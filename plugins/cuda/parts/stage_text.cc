@@ -114,7 +114,7 @@ class StageText {
       to_.Line("const {} {} = {};", LaneText(value(v).dtype), ValueName(v), text);
     }
   }
-  bool HasBits(int index) const { return !IsInput(index) && IsRounded(program_, index); }
+  bool HasBits(int index) const { return sdk::IsRoundedForReaders(program_, index); }
   static std::string BitsName(int index) { return fmt::format("bits{}", index); }
   // Outputs that are computed together: more would not fit into the registers.
   std::vector<std::vector<size_t>> OutputGroups(const std::vector<size_t>& outputs) const {

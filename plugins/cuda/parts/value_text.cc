@@ -15,15 +15,6 @@ namespace {
 using sdk::ProgramNode;
 using sdk::ValueDtype;
 
-// Whether values of the dtype have fewer bits than their lane.
-bool IsNarrow(ValueDtype dtype) {
-  return dtype == ValueDtype::kF16 || dtype == ValueDtype::kBf16 || dtype == ValueDtype::kF8E4M3 ||
-         dtype == ValueDtype::kF8E5M2;
-}
-bool IsFloat8(ValueDtype dtype) {
-  return dtype == ValueDtype::kF8E4M3 || dtype == ValueDtype::kF8E5M2;
-}
-
 template <typename T>
 std::string FloatLiteral(T number, const char* suffix) {
   const char* const lane = sizeof(T) == 4 ? "float" : "double";
@@ -92,7 +83,7 @@ std::string CastText(ValueDtype from, ValueDtype to, const std::string& operand)
   if (from_lane == LaneText(to)) return operand;
   const bool is_wide =
       from == ValueDtype::kF64 || from == ValueDtype::kI32 || from == ValueDtype::kI64;
-  if (is_wide && IsNarrow(to)) return fmt::format("ToOdd({})", operand);
+  if (is_wide && sdk::IsNarrowFloat(to)) return fmt::format("ToOdd({})", operand);
   return fmt::format("Cast<{}>({})", LaneText(to), operand);
 }
 
@@ -168,14 +159,9 @@ std::string LiteralText(double number, ValueDtype dtype) {
 
 std::string ValueName(int index) { return fmt::format("v{}", index); }
 
-bool IsRounded(const sdk::Program& program, int index) {
-  const ValueDtype dtype = program.values[static_cast<size_t>(index)].dtype;
-  return IsNarrow(dtype) && (program.rounds_values || IsFloat8(dtype));
-}
-
 std::string ExpressionText(const sdk::Program& program, int index) {
   std::string text = UnroundedText(program, index);
-  if (!IsRounded(program, index)) return text;
+  if (!sdk::IsRoundedForReaders(program, index)) return text;
   const ValueDtype dtype = program.values[static_cast<size_t>(index)].dtype;
   return fmt::format("Rounded<{}>({})", DtypeText(dtype), text);
 }

@@ -18,8 +18,7 @@ std::string LiteralText(double number, sdk::ValueDtype dtype);
 std::string ValueName(int index);
 // The value of a node from those of its operands. Reductions of columns have none.
 std::string ExpressionText(const sdk::Program& program, int index);
-// Whether that value is rounded to its dtype, and the expression that is.
-bool IsRounded(const sdk::Program& program, int index);
+// The same without the rounding to the value's dtype that readers of the value may need.
 std::string UnroundedText(const sdk::Program& program, int index);
 
 }  // namespace cotune::cuda

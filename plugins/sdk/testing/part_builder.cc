@@ -342,13 +342,16 @@ class Interpreter {
 
   std::vector<Number> Compute(const ProgramNode& node) const {
     const Value& type = program_.values[values_.size()];
+    // Nodes that read an output of the part read what is in memory.
+    const bool is_output = std::count(program_.outputs.begin(), program_.outputs.end(),
+                                      static_cast<int32_t>(values_.size())) != 0;
+    const bool is_small = type.dtype == ValueDtype::kF8E4M3 || type.dtype == ValueDtype::kF8E5M2;
+    const bool rounds = program_.rounds_values || is_small || is_output;
     std::vector<Number> result;
     for (uint64_t row = 0; row < type.rows; ++row) {
       for (uint64_t column = 0; column < type.columns; ++column) {
         Number number = ComputeOne(node, type, row, column);
-        const bool is_small =
-            type.dtype == ValueDtype::kF8E4M3 || type.dtype == ValueDtype::kF8E5M2;
-        if (program_.rounds_values || is_small) number.real = Rounded(number.real, type.dtype);
+        if (rounds) number.real = Rounded(number.real, type.dtype);
         result.push_back(number);
       }
     }
