@@ -73,7 +73,7 @@ TEST_F(ProgramsTest, ATunedProgramIsKnownAndExplained) {
   EXPECT_NE(explained.out.find("measured at 1600"), std::string::npos) << explained.out;
   EXPECT_EQ(explained.out.rfind(heading_ + ": 100 rows\n  by its all_reduce sum f32", 0), 0u)
       << explained.out;
-  // The collective by the choice that runs it, and the rest behind it.
+  // The choice that runs the collective is named, and the part that follows it.
   EXPECT_NE(explained.out.find("\n  steps: all_reduce by host/"), std::string::npos)
       << explained.out;
   EXPECT_NE(explained.out.find(", then mul\n"), std::string::npos) << explained.out;

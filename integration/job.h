@@ -171,7 +171,7 @@ class Job {
   // Returns what runs when no table says anything: the default choice of the first backend that has
   // one.
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem) const;
-  // Where the recipes of its programs come from.
+  // The source of the recipes of its programs.
   const RecipeSource& recipes() const {
     return options_.recipes != nullptr ? *options_.recipes : unfused_;
   }

@@ -134,8 +134,7 @@ TEST(JsonOutputTest, ExplainSaysWhatRunsAndWhyOthersLost) {
   EXPECT_EQ(Checked(ExplainJson(unknown))["result"]["default"], "host/two_shot");
 }
 
-// A form of the program in which one all_reduce serves for two, and absorbs the operation behind
-// it.
+// A form of the program in which one all_reduce serves for two and absorbs its reader.
 TEST(JsonOutputTest, AnExplanationHasTheStepsOfTheForm) {
   const ProgramGraph graph =
       ProgramGraph::Parse(

@@ -27,9 +27,9 @@ class ChoiceCombinations {
  public:
   explicit ChoiceCombinations(size_t collectives) : collectives_(collectives) {}
 
-  // Each collective is added once, by its place in the program. `surroundings` says what can be
-  // fused around it. AddToEqual returns false, and adds nothing, where no collective that was added
-  // before is the same problem in the same surroundings; then Add takes it with its choices.
+  // Each collective is added once, by its place in the program. `surroundings` is a text of the
+  // regions. AddToEqual returns false, and adds nothing, where no collective that was added before
+  // is the same problem in the same surroundings; then Add takes it with its choices.
   bool AddToEqual(const Problem& problem, const std::string& surroundings, size_t place);
   void Add(const Problem& problem, std::string surroundings, size_t place,
            std::vector<Choice> choices);

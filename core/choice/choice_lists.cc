@@ -41,8 +41,8 @@ ListedChoices RefuseAll(std::string reason) {
   return {{{}, {{"every choice", std::move(reason)}}}, {}};
 }
 
-// Collects the choices of the positions of a form: those of a collective by itself, and behind them
-// those of its regions, which have the key `fuse`. Adds refusals.
+// Collects the choices of the positions of a form: those of a collective by itself, then those of
+// its regions, which have the key `fuse`. Adds refusals.
 class FormLister {
  public:
   FormLister(const std::vector<const Backend*>& backends, const ListingRules& rules,

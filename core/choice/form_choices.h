@@ -17,16 +17,17 @@ namespace cotune {
 // and the second heat combines the choices of the form that was the fastest. Only the first form,
 // which is the program as it is, has a default choice. Pure; equal on all ranks.
 //
-// A heat has kHeatChoicesMax choices. Those that run every collective of the program by itself all
-// race, even if they are more; what is left goes to regions and to other forms, in their order, and
-// each of these has at least its first choice.
+// A heat has kHeatChoicesMax choices. The choices that run every collective of the program by
+// itself all race, even if they are more. Regions and other forms get the rest of the room, in
+// their order, and each form has at least its first choice.
 class FormChoices {
  public:
-  // In the order of the forms. `via` is that of the form; its ids have it in each step.
+  // Adds a form; the order of calls is that of the forms. `via` is that of the form; its ids have
+  // it in each step.
   void Add(std::string via, ChoiceCombinations combinations);
 
   // Leaves out the combinations whose id is_possible refuses: regions may overlap or wait for each
-  // other. Called behind the last Add.
+  // other. Called after the last Add.
   void KeepPossible(std::function<bool(const ChoiceId&)> is_possible);
 
   struct FirstHeat {
@@ -34,7 +35,7 @@ class FormChoices {
     std::vector<ChoiceId> left_out;  // there was no room for them
   };
   FirstHeat First() const;
-  // As the functions of ChoiceCombinations.
+  // They do what the functions of ChoiceCombinations do.
   size_t best_max() const;
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
   std::optional<Choice> Find(const ChoiceId& id) const;

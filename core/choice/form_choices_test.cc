@@ -133,7 +133,7 @@ TEST(FormChoicesTest, OtherFormsAndRegionsShareTheRoomOfAHeat) {
   for (const Choice& choice : heat.choices) {
     ++count[choice.id.HostKey("fuse") + choice.id.HostKey("via")];
   }
-  // 24 places behind the 40: the region is listed first, and each form has one at least.
+  // 24 places are left of 64: the region is listed first, and each form has one at least.
   EXPECT_EQ(count[""], 40);
   EXPECT_EQ(count["1"], 20);
   EXPECT_EQ(count["other"], 3);

@@ -15,7 +15,7 @@
 
 namespace cotune {
 
-// Keys of a step by which the host says what the step runs: `fuse` lists the operations that run
+// The host's keys of a step: `fuse` lists the operations that run
 // inside of the collective, and `via` is the form of the program (core/recipe). No backend's choice
 // has them, and no backend sees them.
 inline constexpr std::array<std::string_view, 2> kHostKeys{"fuse", "via"};

@@ -16,7 +16,7 @@ namespace cotune {
 enum class Op : uint8_t { COTUNE_OPS(COTUNE_ENUMERATOR) };
 #undef COTUNE_ENUMERATOR
 
-// How the type of an operation's value follows from its operands.
+// The rule by which the type of an operation's value follows from its operands.
 enum class OpRule : uint8_t {
   kSameDtype,   // operands of one dtype, a float or an integer, which is that of the value
   kSameFloat,   // the same with floats only

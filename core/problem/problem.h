@@ -20,7 +20,7 @@ enum class Reduction : uint8_t { kNone = 0, COTUNE_REDUCTIONS(COTUNE_ENUMERATOR)
 // Stored dtypes are those of values only: collectives move them as kU8 and reduce none.
 enum class Dtype : uint8_t { COTUNE_DTYPES(COTUNE_ENUMERATOR) };
 #undef COTUNE_ENUMERATOR
-// What a dtype is for: computing with floats or integers, or storing values alone.
+// The use of a dtype: to compute with floats or integers, or to store values alone.
 enum class NumberKind : uint8_t { kFloat, kInteger, kStored };
 enum class MemoryKind : uint8_t { kHost = 1, kCuda = 2 };
 // Symmetric: registered with the backend by all ranks together, so that peers can reach it
@@ -30,7 +30,7 @@ enum class BufferClass : uint8_t { kPlain = 0, kSymmetric = 1 };
 // All values in declaration order, for lists such as "--collective all".
 std::span<const Collective> AllCollectives();
 std::span<const Reduction> AllReductions();  // without kNone
-std::span<const Dtype> AllDtypes();          // of collectives
+std::span<const Dtype> AllDtypes();          // all that collectives take
 std::span<const Dtype> AllValueDtypes();     // and the stored ones
 std::span<const BufferClass> AllBufferClasses();
 

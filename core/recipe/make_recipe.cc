@@ -88,8 +88,8 @@ class Levels {
   bool IsInBackendStep(size_t node) const { return IsCollective(graph_, group_of_[node]); }
   Rows RowsOf(size_t node) const { return graph_.type(graph_.value_of_node(node)).rows; }
 
-  // Whether a step may stand in the level of the one whose value it reads: the backend steps of a
-  // level run behind its parts, in the order of their collectives.
+  // Returns true if a step may stand in the level of the one whose value it reads: the backend
+  // steps of a level run after its parts, in the order of their collectives.
   bool MayShare(size_t source, size_t node) const {
     if (!IsInBackendStep(source)) return true;
     return IsInBackendStep(node) && group_of_[source] < group_of_[node];
@@ -106,7 +106,7 @@ class Levels {
     return level;
   }
 
-  // A node whose value overwrites an input comes behind all that read the input. It may stand in
+  // A node whose value overwrites an input comes after the readers of the input. It may stand in
   // one part with them, since a part reads a row of its inputs before it writes that row.
   int BehindReaders(size_t node) const {
     int level = 0;
@@ -147,7 +147,7 @@ class RecipeMaker {
     }
   }
 
-  // `nodes` run as one step: behind those that define what they read.
+  // Adds a step that runs `nodes`; the steps that define its operands were added before.
   void Add(std::variant<BackendStep, PartStep> work, const std::vector<size_t>& nodes) {
     const std::set<size_t> inside(nodes.begin(), nodes.end());
     std::map<ValueIndex, int> entering;  // and how many operands it is
@@ -243,8 +243,8 @@ class OutputReuse {
   }
 
  private:
-  // The output that the step lets the temporary lie in, if there is one; the part then says that it
-  // overwrites the temporary.
+  // The output that the step lets the temporary lie in, if there is one; the part then overwrites
+  // the temporary.
   std::optional<SlotIndex> Reuse(size_t last_step, SlotIndex temporary) {
     RecipeStep& step = recipe_.steps[last_step];
     if (!step.is_part()) return std::nullopt;
@@ -259,7 +259,7 @@ class OutputReuse {
       if (!is_free || part.type(output.value) != part.type(input)) continue;
       ProgramParts parts{part.name(), part.inputs(), part.nodes(), part.outputs()};
       parts.outputs[i].into = input;
-      // Refused where a later operation still reads the temporary.
+      // It is refused if a later operation still reads the temporary.
       auto overwriting = ProgramGraph::Verify(std::move(parts), true);
       if (!overwriting) continue;
       part = std::move(*overwriting);
@@ -320,7 +320,7 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> reg
 
 Recipe UnfusedRecipe(const ProgramGraph& graph) {
   Result<Recipe> recipe = MakeRecipe(graph, {});
-  COTUNE_CHECK(recipe.has_value(), "the steps of a graph in its order wait for none behind them");
+  COTUNE_CHECK(recipe.has_value(), "each step of a graph in its order reads earlier steps alone");
   return *std::move(recipe);
 }
 

@@ -35,7 +35,7 @@ TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
   ASSERT_THAT(recipe.temporaries, SizeIs(0));
 }
 
-// The sum is of another type than what comes of it, or is read behind the output, or there is
+// The sum is of another type than what comes of it, or is read after the output, or there is
 // nothing of its type left.
 TEST(RecipeTest, AValueLiesInNoOutputThatCannotHoldIt) {
   for (const char* behind : {"%y = cast %s, to=f64\nreturn %y\n",
@@ -76,7 +76,7 @@ TEST(RecipeTest, CollectivesThatDoNotDependShareTheirPart) {
   EXPECT_THAT(recipe.steps[2].program.nodes(), SizeIs(2));
 }
 
-// %late is behind the second collective and reads %r, which %early, behind the first one,
+// %late follows the second collective and reads %r, which %early, after the first one,
 // overwrites although it is further down.
 TEST(RecipeTest, AnInputIsOverwrittenBehindAllItsReaders) {
   const Recipe recipe = UnfusedRecipe(
@@ -103,7 +103,7 @@ TEST(RecipeTest, TemporariesShareMemoryWhenTheyAreNotAliveTogether) {
   const Recipe recipe = UnfusedRecipe(program.graph());
   ASSERT_THAT(recipe.temporaries, SizeIs(4));  // the last sum lies in the output
   const TemporaryLayout layout = LayOut(recipe, 2, 10);
-  EXPECT_EQ(layout.bytes, 2u * 2560);  // of 2560 bytes each
+  EXPECT_EQ(layout.bytes, 2u * 2560);  // each has 2560 bytes
   for (size_t i = 0; i < recipe.temporaries.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       const RecipeTemporary& a = recipe.temporaries[i];

@@ -1,4 +1,4 @@
-// How a program is cut into steps: backend steps, which a choice runs, and parts between them.
+// The steps of a program: backend steps, which a choice runs, and parts between them.
 #ifndef COTUNE_CORE_RECIPE_RECIPE_H_
 #define COTUNE_CORE_RECIPE_RECIPE_H_
 
@@ -45,7 +45,7 @@ struct RecipeStep {
 
 // A value that only steps see.
 struct RecipeTemporary {
-  ValueIndex value = 0;   // of the graph of the recipe
+  ValueIndex value = 0;   // a value of the recipe's graph
   size_t first_step = 0;  // that defines it
   size_t last_step = 0;   // that reads it
 };
@@ -66,7 +66,7 @@ struct Recipe {
 // A backend step as its backend is asked for it.
 struct BackendCall {
   Program program;  // a single collective, or one with local operations around it
-  Problem problem;  // of its anchor
+  Problem problem;  // that of the program's anchor
   // Why it runs on plain buffers although the operands of the program are registered; "" if it does
   // not, or they are not.
   std::string why_plain;

@@ -21,7 +21,7 @@ Result<std::vector<ChoiceId>> ChoicesFor(size_t backend_steps, const ChoiceId& i
               id.text());
 }
 
-// The node that lies so far from the collective; nothing where the text is no distance of a local
+// The node that lies so far from the collective; nothing if the text is no distance of a local
 // operation.
 std::optional<size_t> NodeAt(const ProgramGraph& graph, size_t collective, std::string_view text) {
   std::ptrdiff_t distance = 0;

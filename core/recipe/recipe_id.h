@@ -1,5 +1,5 @@
-// What the id of a choice says about its recipe: which choice runs each backend step, and which
-// local operations that step absorbs.
+// Reads the recipe of a choice from its id: the choice of each backend step, and the operations
+// that run in it.
 #ifndef COTUNE_CORE_RECIPE_RECIPE_ID_H_
 #define COTUNE_CORE_RECIPE_RECIPE_ID_H_
 
@@ -24,7 +24,8 @@ inline constexpr std::string_view kViaKey = "via";
 Result<std::string> ViaOf(const ChoiceId& id);
 
 // The value of the key `fuse` for a region: its local operations as distances from its collective
-// in the order of the graph, "-1.1.2" for one in front and two behind. Collectives with the same
+// in the order of the graph, "-1.1.2" for one before it and two
+// after it. Collectives with the same
 // surroundings have the same text.
 std::string FuseText(const ProgramGraph& graph, const Region& region);
 

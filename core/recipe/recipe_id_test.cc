@@ -25,7 +25,7 @@ ProgramGraph Graph(const std::string& text) {
   return std::move(*graph);
 }
 
-// Two layers with equal surroundings: a cast in front, an addition and a relu behind.
+// Two layers with equal surroundings: a cast before the collective, an addition and a relu after.
 ProgramGraph TwoLayers() {
   return Graph(
       "%x = input bf16 [R, 8]\n%r = input f32 [R, 8]\n"
@@ -97,7 +97,7 @@ TEST(RecipeIdTest, AStepThatWouldWaitForAnotherWhichWaitsForItIsRefused) {
   EXPECT_THAT(recipe.error().ToText(), HasSubstr("wait for each other"));
 }
 
-// The operation behind the first collective reads the value of the second one.
+// The operation that follows the first collective reads the value of the second one.
 TEST(RecipeIdTest, AStepRunsBehindALaterCollectiveThatItReads) {
   const ProgramGraph graph = Graph(
       "%x = input f32 [R, 8]\n%y = input f32 [R, 8]\n%a = all_reduce sum %x\n"

@@ -1,4 +1,4 @@
-// Where the recipes of programs come from.
+// The source of the recipes of programs.
 #ifndef COTUNE_CORE_RECIPE_RECIPE_SOURCE_H_
 #define COTUNE_CORE_RECIPE_RECIPE_SOURCE_H_
 
@@ -32,9 +32,9 @@ struct Form {
 Form FormWithoutRegions(std::string via, const ProgramGraph& graph);
 
 struct FormList {
-  std::vector<Form> forms;        // the unfused one first
-  std::vector<Refusal> refusals;  // forms and regions that the program cannot have; their `choice`
-                                  // says which
+  std::vector<Form> forms;  // the unfused one first
+  // Forms and regions that the program cannot have, by the keys of their ids, with the reasons.
+  std::vector<Refusal> refusals;
 };
 
 // Pure, and equal on all ranks. The job owns it and outlives every use. Any thread.

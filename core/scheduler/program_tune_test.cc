@@ -193,8 +193,8 @@ TEST(ProgramTuneTest, ASecondFormIsListedRacedKeptAndMadeReadyAgain) {
   }
 }
 
-// Each all_reduce may absorb the operation behind it. Fused, it costs 8 us more than bare where it
-// is small, and 8 us less where it is large; a part costs nothing.
+// Each all_reduce may absorb the operation that reads its value. Fused, it costs 8 us more than
+// bare where it is small, and 8 us less where it is large; a part costs nothing.
 std::vector<ScriptedChoice> FusesLarge(int) {
   std::vector<ScriptedChoice> choices = LatencyAndBandwidth(0);
   choices[2].fused_cost_ns = [](uint64_t bytes) {
