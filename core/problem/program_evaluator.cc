@@ -124,8 +124,8 @@ EvaluatedValue AsOperand(EvaluatedValue value) {
   return value;
 }
 
-// A value as other nodes have it where every implementation rounds it to its dtype first: the bounds
-// reach from the one end of the interval, rounded, to the other. Rounding keeps the order of
+// A value as other nodes have it where every implementation rounds it to its dtype first: the
+// bounds reach from the one end of the interval, rounded, to the other. Rounding keeps the order of
 // numbers, and mostly both ends round to the same one.
 EvaluatedValue AsRoundedOperand(EvaluatedValue value) {
   for (Bounded& each : value.floats) {
@@ -183,8 +183,7 @@ enum class Rounding : uint8_t {
 // node that reads one runs in the same step must not change its bits. Other values may be in
 // memory between two steps, or not.
 std::vector<Rounding> RoundingsOf(const ProgramGraph& graph) {
-  std::vector<Rounding> roundings(graph.inputs().size() + graph.nodes().size(),
-                                  Rounding::kPerhaps);
+  std::vector<Rounding> roundings(graph.inputs().size() + graph.nodes().size(), Rounding::kPerhaps);
   for (const ProgramOutput& output : graph.outputs()) {
     roundings[static_cast<size_t>(output.value)] = Rounding::kForReaders;
   }

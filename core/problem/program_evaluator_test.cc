@@ -185,12 +185,13 @@ TEST(ProgramEvaluatorTest, NarrowFloatsThatLieInMemoryAreRoundedForTheNodesThatR
       const ValueIndex y = builder.Input(dtype, Rows::kAll, 1);
       const ValueIndex sum = builder.Compute(Op::kAdd, {Of(x), Of(y)});
       const ValueIndex wide = builder.Compute(Op::kCast, {Of(sum)}, {}, Dtype::kF32);
-      const ValueIndex other = is_output ? sum : builder.Collect(Collective::kAllReduce, sum, Reduction::kSum);
+      const ValueIndex other =
+          is_output ? sum : builder.Collect(Collective::kAllReduce, sum, Reduction::kSum);
       const ProgramGraph graph = builder.Finish({{wide, -1}, {other, -1}}, is_output);
       const EvaluatedValue expected =
-          EvaluateProgram(graph, a.size(), 1,
-                          {{BytesOf(dtype, {a.begin(), a.end()}),
-                            BytesOf(dtype, {b.begin(), b.end()})}})
+          EvaluateProgram(
+              graph, a.size(), 1,
+              {{BytesOf(dtype, {a.begin(), a.end()}), BytesOf(dtype, {b.begin(), b.end()})}})
               .value()[0][0];
       std::vector<float> rounded;
       std::vector<float> unrounded;

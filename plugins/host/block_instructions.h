@@ -52,7 +52,7 @@ struct VirtualInstruction {
   uint32_t operation = 0;  // COTUNE_NODE_*, where it computes and reduces f32 lanes; 0: others
   // Of memory that is loaded or stored, or what is rounded to.
   sdk::ValueDtype dtype = sdk::ValueDtype::kF32;
-  int overwritten_input = -1;                     // by a store
+  int overwritten_input = -1;  // by a store
   JoinedOperations joined{};
 };
 

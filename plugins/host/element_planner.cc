@@ -294,8 +294,11 @@ class Planner {
   }
 
   void StoreBlock(int index, uint32_t output, Pass& pass) {
+    const ElementKernel kernel = order_.IsRounded(index)
+                                     ? FindStoreRoundedKernel(value(index).dtype)
+                                     : FindStoreKernel(value(index).dtype);
     VirtualInstruction store{
-        .instruction = {.kernel = FindStoreKernel(value(index).dtype), .operand_count = 1},
+        .instruction = {.kernel = kernel, .operand_count = 1},
         .kind = VirtualInstruction::Kind::kStore,
         .dtype = value(index).dtype,
         .overwritten_input = program_.output_into[output]};

@@ -151,8 +151,7 @@ ElementKernel ChooseFirst(const JoinedOperations& operations, uint32_t narrow_op
 }
 
 ElementKernel FindJoined(const JoinedOperations& operations) {
-  ValueDtype narrow =
-      operations.to != ValueDtype::kF32 ? operations.to : operations.rounded;
+  ValueDtype narrow = operations.to != ValueDtype::kF32 ? operations.to : operations.rounded;
   uint32_t narrow_operands = 0;
   for (uint32_t o = 0; o < operations.from.size(); ++o) {
     if (operations.from[o] == ValueDtype::kF32) continue;

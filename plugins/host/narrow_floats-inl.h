@@ -47,10 +47,15 @@ struct Bf16 {
     Store(first, to);
     Store(second, to + hn::Lanes(F32()));
 #else
-    // The upper halves of both are the odd lanes of 16 bits.
-    const hn::Repartition<uint16_t, F32> d16;
-    hn::StoreU(hn::ConcatOdd(d16, hn::BitCast(d16, Bits(second)), hn::BitCast(d16, Bits(first))),
-               d16, to);
+    StoreUpperHalves(Bits(first), Bits(second), to);
+#endif
+  }
+  // The values are rounded, so that the bits of each are all in its upper half.
+  static HWY_INLINE void StoreTwoRounded(hn::Vec<F32> first, hn::Vec<F32> second, uint16_t* to) {
+#if HWY_TARGET == HWY_SCALAR
+    StoreTwo(first, second, to);
+#else
+    StoreUpperHalves(first, second, to);
 #endif
   }
   static HWY_INLINE hn::Vec<F32> Rounded(hn::Vec<F32> value) {
@@ -59,6 +64,16 @@ struct Bf16 {
   }
   static float FromElement(uint16_t element) { return F32FromBf16(element); }
   static uint16_t ToElement(float value) { return Bf16FromF32(value); }
+
+ private:
+#if HWY_TARGET != HWY_SCALAR
+  template <class Vector>
+  static HWY_INLINE void StoreUpperHalves(Vector first, Vector second, uint16_t* to) {
+    // The upper halves of both are the odd lanes of 16 bits.
+    const hn::Repartition<uint16_t, F32> d16;
+    hn::StoreU(hn::ConcatOdd(d16, hn::BitCast(d16, second), hn::BitCast(d16, first)), d16, to);
+  }
+#endif
 };
 
 struct F16 {

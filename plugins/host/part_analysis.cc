@@ -34,9 +34,7 @@ PartAnalysis::PartAnalysis(const sdk::Program& program)
   SetStoreLevels();
 }
 
-bool PartAnalysis::IsRounded(int index) const {
-  return sdk::IsRoundedForReaders(program_, index);
-}
+bool PartAnalysis::IsRounded(int index) const { return sdk::IsRoundedForReaders(program_, index); }
 
 bool PartAnalysis::HasLoop(uint32_t rows_kind) const {
   return std::any_of(program_.outputs.begin(), program_.outputs.end(),

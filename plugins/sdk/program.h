@@ -74,9 +74,10 @@ struct Program {
   bool is_part() const;  // has no collective
 };
 
-// Whether a part rounds the value of a node to its dtype before its other nodes read it. Outputs are
-// rounded for them as well, since a program that is cut behind the output reads it from memory, and
-// the bits must not depend on the cut. A value that no node reads is rounded by its store alone.
+// Whether a part rounds the value of a node to its dtype before its other nodes read it. Outputs
+// are rounded for them as well, since a program that is cut behind the output reads it from memory,
+// and the bits must not depend on the cut. A value that no node reads is rounded by its store
+// alone.
 bool IsRoundedForReaders(const Program& part, int value);
 
 // COTUNE_UNSUPPORTED for what the limits rule out and for kinds that are not known,

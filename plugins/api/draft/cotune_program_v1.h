@@ -53,9 +53,9 @@ typedef struct cotune_value_t { /* contiguous, row-major */
  * output of the program, or a value or an operand of a collective: also the nodes of the same
  * program that read it read the rounded value, so that the bits do not depend on whether these
  * nodes run in the same kernel. All other values are rounded as COTUNE_PROGRAM_ROUNDS_VALUES says.
- * Integers wrap around. Less and equal give u8, 0 or 1. Casts: float to float to nearest, ties to even, infinity beyond the range
- * (NaN for e4m3fn); float to integer toward zero, clamped, NaN gives 0; integer to integer wraps
- * around. */
+ * Integers wrap around. Less and equal give u8, 0 or 1. Casts: float to float to nearest, ties to
+ * even, infinity beyond the range (NaN for e4m3fn); float to integer toward zero, clamped, NaN
+ * gives 0; integer to integer wraps around. */
 enum {
   COTUNE_NODE_COLLECTIVE = 0,
   COTUNE_NODE_ADD = 1,
