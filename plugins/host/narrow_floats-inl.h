@@ -62,6 +62,15 @@ struct Bf16 {
     const hn::RebindToUnsigned<F32> d32;
     return hn::BitCast(F32(), hn::And(Bits(value), hn::Set(d32, 0xffff0000u)));
   }
+  // For the result of an operation on bf16 numbers: its NaNs are quiet, and the lower half of each
+  // is 0, so that no carry changes them.
+  static HWY_INLINE hn::Vec<F32> RoundedResult(hn::Vec<F32> value) {
+    const hn::RebindToUnsigned<F32> d32;
+    const auto bits = hn::BitCast(d32, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
+    return hn::BitCast(F32(), hn::And(rounded, hn::Set(d32, 0xffff0000u)));
+  }
   static float FromElement(uint16_t element) { return F32FromBf16(element); }
   static uint16_t ToElement(float value) { return Bf16FromF32(value); }
 
@@ -112,6 +121,7 @@ struct F16 {
     Store(first, to);
     Store(second, to + hn::Lanes(F32()));
   }
+  static HWY_INLINE hn::Vec<F32> RoundedResult(hn::Vec<F32> value) { return Rounded(value); }
   static float FromElement(uint16_t element) { return F32FromF16(element); }
   static uint16_t ToElement(float value) { return F16FromF32(value); }
 };
