@@ -33,7 +33,7 @@ struct ThenMul {
   static constexpr bool kReadsThird = true;
 };
 
-// What an instruction writes.
+// Form of the results that an instruction writes.
 enum class Written : uint8_t { kLanes, kElements, kRoundedLanes };
 
 template <class Narrow, bool kIsNarrow>

@@ -40,7 +40,7 @@ TEST(PartBitsTest, HostAndCudaGiveTheSameBits) {
 }
 
 // A value that leaves a part is rounded for the nodes that read it in the same part, so that bits
-// do not depend on where a program is cut: another cut may win at another size of the batch.
+// do not depend on the place of a cut: another cut may win at another size of the batch.
 template <typename Run>
 void ExpectSameBitsWhereverAPartIsCut(const Run& run) {
   for (const cuda::CutPart& cut : cuda::CutParts()) {
