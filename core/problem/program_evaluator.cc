@@ -176,7 +176,7 @@ bool MayOverflow(const EvaluatedValue& value) {
 enum class Rounding : uint8_t {
   kInCollective,  // before it is moved, or while it is reduced
   kForReaders,    // at the node, for all that read it
-  kPerhaps,       // at the node, or only where it leaves
+  kPerhaps,       // at the node, or only as it leaves a step
 };
 
 // By value: outputs of the program and operands of its collectives lie in memory, and whether a

@@ -14,7 +14,7 @@
 //   - Integers wrap around in their width. The average of integers over ranks is their wrapped sum,
 //     divided toward zero.
 //   - A float beyond the range of f32 (f64 for f64) is infinite for the next operation. A 16-bit or
-//     8-bit float beyond its own range is so only where it is rounded (below). Elsewhere it may be,
+//     8-bit float beyond its own range is so only if it is rounded (below). Elsewhere it may be,
 //     and nothing can be said of what is computed from it.
 //
 // Bounds: the error of the operands carried through the operation, and its own error in f32 (for
@@ -26,7 +26,7 @@
 //   - Sums over columns or ranks have no error of their own where every partial sum is exact,
 //     whatever the order. Small integers are the usual case.
 //   - 16-bit and 8-bit floats: half an ulp of the dtype at each node, once, as rounding twice is
-//     rounding once: whether a value is rounded at its node or only where it leaves is open. But
+//     rounding once: whether a value is rounded at its node or only as it leaves is open. But
 //     outputs of the program and operands of collectives are rounded for all nodes that read them:
 //     those have the rounded number, without that half ulp.
 //   - Comparisons and casts whose operand lies within its bound of the place where the result

@@ -173,7 +173,7 @@ TEST(ProgramEvaluatorTest, NarrowFloatsMayBeRoundedAtEachNodeOrOnlyAtTheEnd) {
   }
 }
 
-// What a node reads from an output, or from the operand of a collective, is the number in memory.
+// A node that reads an output, or the operand of a collective, reads the number in memory.
 TEST(ProgramEvaluatorTest, NarrowFloatsThatLieInMemoryAreRoundedForTheNodesThatReadThem) {
   for (const Dtype dtype : {Dtype::kF16, Dtype::kBf16}) {
     std::vector<float> a;

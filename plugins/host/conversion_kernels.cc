@@ -71,14 +71,20 @@ void LoadNarrow(const ElementArguments& a) {
   for (; i + lanes <= a.count; i += lanes) hn::Store(Format::Load(from + i), F32(), to + i);
   for (; i < a.count; ++i) to[i] = Format::FromElement(from[i]);
 }
-template <class Format>
+template <class Format, bool kIsRounded = false>
 void StoreNarrow(const ElementArguments& a) {
   const auto* from = static_cast<const float*>(a.from[0]);
   auto* to = static_cast<typename Format::Element*>(a.to);
   const size_t lanes = hn::Lanes(F32());
   size_t i = 0;
   for (; i + 2 * lanes <= a.count; i += 2 * lanes) {
-    Format::StoreTwo(hn::LoadU(F32(), from + i), hn::LoadU(F32(), from + i + lanes), to + i);
+    const auto first = hn::LoadU(F32(), from + i);
+    const auto second = hn::LoadU(F32(), from + i + lanes);
+    if constexpr (kIsRounded) {
+      Format::StoreTwoRounded(first, second, to + i);
+    } else {
+      Format::StoreTwo(first, second, to + i);
+    }
   }
   for (; i + lanes <= a.count; i += lanes) Format::Store(hn::LoadU(F32(), from + i), to + i);
   for (; i < a.count; ++i) to[i] = Format::ToElement(from[i]);
@@ -137,6 +143,10 @@ ElementKernel FindMemory(sdk::ValueDtype dtype, bool loads) {
       return WithLane(LaneOf(dtype), [](auto t) -> ElementKernel { return Copy<decltype(t)>; });
   }
 }
+// Other formats have no store of rounded lanes that is faster.
+ElementKernel FindStoreRounded(sdk::ValueDtype dtype) {
+  return dtype == sdk::ValueDtype::kBf16 ? StoreNarrow<Bf16, true> : FindMemory(dtype, false);
+}
 ElementKernel FindSplat(Lane lane) {
   return WithLane(lane, [](auto t) -> ElementKernel { return Splat<decltype(t)>; });
 }
@@ -151,6 +161,7 @@ namespace cotune::host {
 HWY_EXPORT(FindCast);
 HWY_EXPORT(FindRound);
 HWY_EXPORT(FindMemory);
+HWY_EXPORT(FindStoreRounded);
 HWY_EXPORT(FindSplat);
 
 ElementKernel FindCastKernel(Lane from, Lane to, bool to_odd) {
@@ -164,6 +175,9 @@ ElementKernel FindLoadKernel(sdk::ValueDtype dtype) {
 }
 ElementKernel FindStoreKernel(sdk::ValueDtype dtype) {
   return HWY_DYNAMIC_DISPATCH(FindMemory)(dtype, false);
+}
+ElementKernel FindStoreRoundedKernel(sdk::ValueDtype dtype) {
+  return HWY_DYNAMIC_DISPATCH(FindStoreRounded)(dtype);
 }
 ElementKernel FindSplatKernel(Lane lane) { return HWY_DYNAMIC_DISPATCH(FindSplat)(lane); }
 

@@ -49,6 +49,8 @@ ElementKernel FindCastKernel(Lane from, Lane to, bool to_odd);
 ElementKernel FindRoundKernel(sdk::ValueDtype dtype);
 ElementKernel FindLoadKernel(sdk::ValueDtype dtype);   // elements in memory to lanes
 ElementKernel FindStoreKernel(sdk::ValueDtype dtype);  // lanes to elements in memory
+// The same for lanes that hold numbers of the dtype.
+ElementKernel FindStoreRoundedKernel(sdk::ValueDtype dtype);
 // Fills a splat with the one lane at from[0].
 ElementKernel FindSplatKernel(Lane lane);
 

@@ -294,11 +294,13 @@ class Planner {
   }
 
   void StoreBlock(int index, uint32_t output, Pass& pass) {
-    VirtualInstruction store{
-        .instruction = {.kernel = FindStoreKernel(value(index).dtype), .operand_count = 1},
-        .kind = VirtualInstruction::Kind::kStore,
-        .dtype = value(index).dtype,
-        .overwritten_input = program_.output_into[output]};
+    const ElementKernel kernel = order_.IsRounded(index)
+                                     ? FindStoreRoundedKernel(value(index).dtype)
+                                     : FindStoreKernel(value(index).dtype);
+    VirtualInstruction store{.instruction = {.kernel = kernel, .operand_count = 1},
+                             .kind = VirtualInstruction::Kind::kStore,
+                             .dtype = value(index).dtype,
+                             .overwritten_input = program_.output_into[output]};
     store.instruction.to = InMemory(Base::kOutput, output, value(index));
     ReadBlock(index, pass, store, 0);
     // Loads that the store needed are in front of it, and in front of every other store.

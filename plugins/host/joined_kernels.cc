@@ -33,7 +33,7 @@ struct ThenMul {
   static constexpr bool kReadsThird = true;
 };
 
-// What an instruction writes.
+// Form of the results that an instruction writes.
 enum class Written : uint8_t { kLanes, kElements, kRoundedLanes };
 
 template <class Narrow, bool kIsNarrow>
@@ -74,7 +74,11 @@ void Joined(const ElementArguments& arguments) {
     auto* to = static_cast<float*>(a.to);
     for (size_t i = 0; i < a.count; i += lanes) {
       auto result = Compute<Narrow, First, Second, kNarrowOperands>(a, i);
-      if constexpr (kWritten == Written::kRoundedLanes) result = Narrow::Rounded(result);
+      if constexpr (kWritten == Written::kRoundedLanes) {
+        static_assert(std::is_same_v<Second, NoSecond>);
+        constexpr bool kAreAllNarrow = kNarrowOperands == 3;
+        result = kAreAllNarrow ? Narrow::RoundedResult(result) : Narrow::Rounded(result);
+      }
       hn::StoreU(result, F32(), to + i);
     }
   }

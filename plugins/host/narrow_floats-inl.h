@@ -47,18 +47,42 @@ struct Bf16 {
     Store(first, to);
     Store(second, to + hn::Lanes(F32()));
 #else
-    // The upper halves of both are the odd lanes of 16 bits.
-    const hn::Repartition<uint16_t, F32> d16;
-    hn::StoreU(hn::ConcatOdd(d16, hn::BitCast(d16, Bits(second)), hn::BitCast(d16, Bits(first))),
-               d16, to);
+    StoreUpperHalves(Bits(first), Bits(second), to);
+#endif
+  }
+  // The values are rounded, so that the bits of each are all in its upper half.
+  static HWY_INLINE void StoreTwoRounded(hn::Vec<F32> first, hn::Vec<F32> second, uint16_t* to) {
+#if HWY_TARGET == HWY_SCALAR
+    StoreTwo(first, second, to);
+#else
+    StoreUpperHalves(first, second, to);
 #endif
   }
   static HWY_INLINE hn::Vec<F32> Rounded(hn::Vec<F32> value) {
     const hn::RebindToUnsigned<F32> d32;
     return hn::BitCast(F32(), hn::And(Bits(value), hn::Set(d32, 0xffff0000u)));
   }
+  // For the result of an operation on bf16 numbers: its NaNs are quiet, and the lower half of each
+  // is 0, so that no carry changes them.
+  static HWY_INLINE hn::Vec<F32> RoundedResult(hn::Vec<F32> value) {
+    const hn::RebindToUnsigned<F32> d32;
+    const auto bits = hn::BitCast(d32, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
+    return hn::BitCast(F32(), hn::And(rounded, hn::Set(d32, 0xffff0000u)));
+  }
   static float FromElement(uint16_t element) { return F32FromBf16(element); }
   static uint16_t ToElement(float value) { return Bf16FromF32(value); }
+
+ private:
+#if HWY_TARGET != HWY_SCALAR
+  template <class Vector>
+  static HWY_INLINE void StoreUpperHalves(Vector first, Vector second, uint16_t* to) {
+    // The upper halves of both are the odd lanes of 16 bits.
+    const hn::Repartition<uint16_t, F32> d16;
+    hn::StoreU(hn::ConcatOdd(d16, hn::BitCast(d16, second), hn::BitCast(d16, first)), d16, to);
+  }
+#endif
 };
 
 struct F16 {
@@ -97,6 +121,7 @@ struct F16 {
     Store(first, to);
     Store(second, to + hn::Lanes(F32()));
   }
+  static HWY_INLINE hn::Vec<F32> RoundedResult(hn::Vec<F32> value) { return Rounded(value); }
   static float FromElement(uint16_t element) { return F32FromF16(element); }
   static uint16_t ToElement(float value) { return F16FromF32(value); }
 };

@@ -26,7 +26,7 @@ constexpr bool IsFloat8(ValueDtype dtype) {
   return dtype == ValueDtype::kF8E4M3 || dtype == ValueDtype::kF8E5M2;
 }
 
-// Whether the dtype holds fewer numbers than the f32 that its values are computed in.
+// Returns true if the dtype holds fewer numbers than the f32 that its values are computed in.
 constexpr bool IsNarrowFloat(ValueDtype dtype) {
   return dtype == ValueDtype::kF16 || dtype == ValueDtype::kBf16 || IsFloat8(dtype);
 }
@@ -85,10 +85,10 @@ struct Program {
   bool is_part() const;  // has no collective
 };
 
-// Whether a part rounds the value of a node to its dtype before its other nodes read it. Outputs
-// are rounded for them as well, since a program that is cut behind the output reads it from memory,
-// and the bits must not depend on the cut. A value that no node reads is rounded by its store
-// alone.
+// Returns true if a part rounds the value of a node to its dtype before its other nodes read it.
+// Outputs are rounded for them as well, since a program that is cut after the output reads it from
+// memory, and the bits must not depend on the cut. A value that no node reads is rounded by its
+// store alone.
 bool IsRoundedForReaders(const Program& part, int value);
 
 // COTUNE_UNSUPPORTED for what the limits rule out and for kinds that are not known,

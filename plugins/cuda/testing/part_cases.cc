@@ -182,14 +182,7 @@ void Append(std::string& to, const JoinedPart& part, size_t number) {
                  number);
 }
 
-}  // namespace
-
-sdk::Program ResidualNorm(ValueDtype dtype, uint64_t columns, bool rounds) {
-  PartBuilder part(kRows);
-  const int x = part.Input(dtype, columns);
-  const int residual = part.Input(dtype, columns);
-  const int gamma = part.Input(dtype, columns, COTUNE_ROWS_ONE);
-  const int stream = part.Node(COTUNE_NODE_ADD, {x, residual});
+int NormOf(PartBuilder& part, int stream, int gamma, ValueDtype dtype, uint64_t columns) {
   const int wide = part.Cast(stream, ValueDtype::kF32);
   const int square = part.Node(COTUNE_NODE_MUL, {wide, wide});
   const int sum = part.Node(COTUNE_NODE_ROW_SUM, {square});
@@ -199,10 +192,40 @@ sdk::Program ResidualNorm(ValueDtype dtype, uint64_t columns, bool rounds) {
   const int scale = part.Node(COTUNE_NODE_RSQRT, {shifted});
   const int scaled = part.Node(COTUNE_NODE_MUL, {wide, scale});
   const int y = part.Node(COTUNE_NODE_MUL, {scaled, part.Cast(gamma, ValueDtype::kF32)});
-  part.Output(part.Cast(y, dtype));
+  return part.Cast(y, dtype);
+}
+
+}  // namespace
+
+sdk::Program ResidualNorm(ValueDtype dtype, uint64_t columns, bool rounds) {
+  PartBuilder part(kRows);
+  const int x = part.Input(dtype, columns);
+  const int residual = part.Input(dtype, columns);
+  const int gamma = part.Input(dtype, columns, COTUNE_ROWS_ONE);
+  const int stream = part.Node(COTUNE_NODE_ADD, {x, residual});
+  part.Output(NormOf(part, stream, gamma, dtype, columns));
   part.Output(stream, residual);
   part.program.rounds_values = rounds;
   return part.program;
+}
+
+std::vector<CutPart> CutParts() {
+  std::vector<CutPart> parts;
+  for (const ValueDtype dtype : {ValueDtype::kBf16, ValueDtype::kF16}) {
+    for (const uint64_t columns : {33u, 256u, 1024u}) {
+      PartBuilder front(kRows);
+      const int x = front.Input(dtype, columns);
+      const int residual = front.Input(dtype, columns);
+      front.Output(front.Node(COTUNE_NODE_ADD, {x, residual}));
+      PartBuilder behind(kRows);
+      const int stream = behind.Input(dtype, columns);
+      const int gamma = behind.Input(dtype, columns, COTUNE_ROWS_ONE);
+      behind.Output(NormOf(behind, stream, gamma, dtype, columns));
+      parts.push_back({fmt::format("cut_norm_{}_{}", columns, static_cast<int>(dtype)),
+                       ResidualNorm(dtype, columns, false), front.program, behind.program});
+    }
+  }
+  return parts;
 }
 
 std::vector<PartCase> HandMadeParts() {
@@ -322,6 +345,11 @@ std::vector<PartVariant> PartVariants(const std::vector<std::string>& example_pa
       with_shape("softmax_520", Softmax(ValueDtype::kF32, 520));
       with_shape("residual_norm_520", ResidualNorm(ValueDtype::kF32, 520, false));
     }
+  }
+  for (CutPart& cut : CutParts()) {
+    add({cut.name + "_whole", std::move(cut.whole)});
+    add({cut.name + "_front", std::move(cut.front)});
+    add({cut.name + "_behind", std::move(cut.behind)});
   }
   variants.push_back({{"row_reductions_f64", RowReductions(ValueDtype::kF64, 520)}, {64, 128}});
   return variants;

@@ -20,6 +20,16 @@ struct PartCase {
 // residual + rms_norm as a model has it: the stream overwrites the residual.
 sdk::Program ResidualNorm(sdk::ValueDtype dtype, uint64_t columns, bool rounds);
 
+// A part whose stream is an output that the rest of it reads, and the same operations as two parts,
+// of which the second reads the stream from memory.
+struct CutPart {
+  std::string name;
+  sdk::Program whole;   // (x, residual, gamma) to (y, stream)
+  sdk::Program front;   // (x, residual) to (stream)
+  sdk::Program behind;  // (stream, gamma) to (y)
+};
+std::vector<CutPart> CutParts();
+
 // Norms, softmax, every operation of every dtype, every cast, and shapes that are rare.
 std::vector<PartCase> HandMadeParts();
 // Rows of many columns, for the compiler: they would take long on the CPU.
