@@ -19,8 +19,8 @@ enum class CheckBy { kCall, kTimedCalls };
 
 // Collective. Also compares the outputs that are replicated by dataflow across ranks, by their
 // hashes: a choice that is listed as reproducible is wrong if they differ, and the verdict of any
-// other one gets a note as its reason. Each check has other data than the two before it, so that results
-// which an earlier call has left behind are wrong.
+// other one gets a note as its reason. Each check has other data than the two before it, so that
+// results which an earlier call has left behind are wrong.
 class CorrectnessCheck {
  public:
   CorrectnessCheck(const BenchmarkParts& parts, CellSteps& steps, CellOperands& buffers,

@@ -40,8 +40,8 @@ struct Verdict {
   Outcome outcome = Outcome::kTimed;
   bool is_default = false;
   std::string numerics{};  // as in Choice
-  // The cause of a failure and the ranks that had it. A choice that has a time may have a note of its
-  // checks here.
+  // The cause of a failure and the ranks that had it. A choice that has a time may have a note of
+  // its checks here.
   std::string reason{};
   // The number over all ranks. An output whose bits depend on the rank counts as one on each rank
   // that differs from most.
