@@ -473,7 +473,8 @@ TEST(ProgramTuneTest, AChoiceThatIsWrongInOneCollectiveNeverWins) {
 // The first output is replicated by dataflow, the second is not.
 constexpr char kNormAndStream[] =
     "%x = input f32 [R, 64]\n%g = input f32 [1, 64] replicated\n%s = all_reduce sum %x\n"
-    "%y = rms_norm %s, %g\n%z = mul %y, %x\nreturn %y, %z\n";
+    "%y = rms_norm %s, %g\n%v = mul %y, %x\n"
+    "%z = exp %v\nreturn %y, %z\n";
 
 TEST(ProgramTuneTest, BitsThatDependOnTheRankAreWrongIfTheChoiceIsReproducibleElseANote) {
   for (const int ranks : {2, 3}) {
