@@ -157,7 +157,10 @@ PARTS_EXPORT int32_t cotune_parts_collective_slot(const Parts* parts, uint64_t i
   const auto& collectives = parts->program.graph().collectives();
   if (index >= collectives.size()) return -1;
   for (const cotune::RecipeStep& step : parts->recipe.steps) {
-    if (step.collective == collectives[index]) return step.outputs.front();
+    const cotune::BackendStep* const backend = step.backend_step();
+    if (backend != nullptr && backend->collective == collectives[index]) {
+      return step.outputs.front();
+    }
   }
   return -1;
 }

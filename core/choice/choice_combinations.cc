@@ -49,32 +49,44 @@ void ChoiceCombinations::Add(const Problem& problem, std::string surroundings, s
                                   [](const Choice& choice) { return choice.is_default; });
   const auto at = found == choices.end() ? choices.begin() : found;
   const auto default_index = static_cast<size_t>(at - choices.begin());
-  groups_.push_back({problem, std::move(surroundings), {place}, std::move(choices), default_index});
+  const auto first_in_region =
+      std::find_if(choices.begin(), choices.end(),
+                   [](const Choice& choice) { return choice.id.has_host_keys(); });
+  const auto bare_choices = static_cast<size_t>(first_in_region - choices.begin());
+  groups_.push_back(
+      {problem, std::move(surroundings), {place}, std::move(choices), bare_choices, default_index});
 }
 
 std::vector<Choice> ChoiceCombinations::First() const {
   std::vector<Choice> combined;
-  const auto is_empty = [](const Equal& group) { return group.choices.empty(); };
+  // Nothing replaces a collective that no backend runs by itself: it is part of the default.
+  const auto is_empty = [](const Equal& group) { return group.bare_choices == 0; };
   if (groups_.empty() || std::any_of(groups_.begin(), groups_.end(), is_empty)) return combined;
-  if (has_all_first()) {
+  const Pick defaults = Defaults();
+  // Adds what leaves the default of one group, for another choice of it by itself or in a region.
+  const auto add_singles = [&](bool in_region) {
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
+        const bool is_in_region = i >= groups_[group].bare_choices;
+        if (i == defaults[group] || is_in_region != in_region) continue;
+        Pick pick = defaults;
+        pick[group] = i;
+        combined.push_back(Combine(pick));
+      }
+    }
+  };
+  if (has_all_bare_first()) {
     std::vector<std::vector<size_t>> positions;
     for (const Equal& group : groups_) {
-      positions.emplace_back(group.choices.size());
+      positions.emplace_back(group.bare_choices);
       std::iota(positions.back().begin(), positions.back().end(), size_t{0});
     }
     for (const Pick& pick : Product(positions)) combined.push_back(Combine(pick));
-    return combined;
+  } else {
+    combined.push_back(Combine(defaults));
+    add_singles(false);
   }
-  const Pick defaults = Defaults();
-  combined.push_back(Combine(defaults));
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
-      if (i == defaults[group]) continue;
-      Pick pick = defaults;
-      pick[group] = i;
-      combined.push_back(Combine(pick));
-    }
-  }
+  add_singles(true);
   return combined;
 }
 
@@ -108,15 +120,22 @@ std::optional<Choice> ChoiceCombinations::Find(const ChoiceId& id) const {
   return Combine(pick);
 }
 
-bool ChoiceCombinations::has_all_first() const {
+bool ChoiceCombinations::has_all_bare_first() const {
   double all = 1;
   double singles = 1;  // the defaults, and what differs from them in one
   for (const Equal& group : groups_) {
-    const auto choices = static_cast<double>(group.choices.size());
+    const auto choices = static_cast<double>(group.bare_choices);
     all *= choices;
     singles += choices - 1;
   }
   return all <= static_cast<double>(kHeatChoicesMax) || all == singles;
+}
+
+bool ChoiceCombinations::has_all_first() const {
+  const bool has_regions = std::any_of(groups_.begin(), groups_.end(), [](const Equal& group) {
+    return group.choices.size() > group.bare_choices;
+  });
+  return has_all_bare_first() && (!has_regions || groups_with_several() == 1);
 }
 
 size_t ChoiceCombinations::best_max() const {

@@ -34,8 +34,9 @@ class ChoiceCombinations {
   void Add(const Problem& problem, std::string surroundings, size_t place,
            std::vector<Choice> choices);
 
-  // All combinations where they are 64 or fewer, or only one problem has several choices; else the
-  // default of each collective, and what differs from that in one.
+  // All combinations of collectives by themselves if they are 64 or fewer, or if only one problem
+  // has several choices; else the default of each collective, and what differs from that in one.
+  // Choices in regions follow, one at a time among defaults.
   std::vector<Choice> First() const;
   // Returns whether First() has all of them, so that there is no second race.
   bool has_all_first() const;
@@ -58,6 +59,7 @@ class ChoiceCombinations {
     std::string surroundings;
     std::vector<size_t> places;
     std::vector<Choice> choices;
+    size_t bare_choices = 0;  // of the collective by itself; those in regions follow
     size_t default_index = 0;
   };
   using Pick = std::vector<size_t>;  // of each group, the position of its choice
@@ -65,6 +67,7 @@ class ChoiceCombinations {
   // The groups that share out the combinations of the second race: one with a single choice takes
   // no part of them.
   size_t groups_with_several() const;
+  bool has_all_bare_first() const;
   Pick Defaults() const;
   // All picks that take one of these positions for each group.
   static std::vector<Pick> Product(const std::vector<std::vector<size_t>>& positions);

@@ -60,14 +60,12 @@ class FormLister {
                                         Name(problem.cls.collective)),
                             bare[place].why_plain});
       }
-      COTUNE_TRY(const std::vector<BackendCall> regions, RegionCalls(position, place));
-      const std::string surroundings = SurroundingsOf(position, regions);
+      const std::vector<RegionCall> regions = RegionCalls(position, place, refusals);
+      const std::string surroundings = SurroundingsOf(regions);
       if (combinations.AddToEqual(problem, surroundings, place)) continue;
       ChoiceList alone = ListStep(backends_, rules_, bare[place].program, problem);
       refusals.insert(refusals.end(), alone.refusals.begin(), alone.refusals.end());
-      for (size_t i = 0; i < regions.size(); ++i) {
-        AddRegion(FuseText(form_.graph, position.regions[i]), regions[i], alone.choices, refusals);
-      }
+      for (const RegionCall& region : regions) AddRegion(region, alone.choices, refusals);
       combinations.Add(problem, surroundings, place, std::move(alone.choices));
     }
     return combinations;
@@ -78,25 +76,40 @@ class FormLister {
     COTUNE_TRY(const Recipe recipe, MakeRecipe(form_.graph, regions));
     return BackendCalls(recipe, program_, program_.RowsAt(problem_), problem_.topology_digest);
   }
-  Result<std::vector<BackendCall>> RegionCalls(const Position& position, size_t place) const {
-    std::vector<BackendCall> calls;
+  struct RegionCall {
+    std::string fuse;
+    BackendCall call;
+  };
+  // Those that the program cannot have are refusals.
+  std::vector<RegionCall> RegionCalls(const Position& position, size_t place,
+                                      std::vector<Refusal>& refusals) const {
+    std::vector<RegionCall> calls;
     for (const Region& region : position.regions) {
-      COTUNE_TRY(std::vector<BackendCall> with_it, CallsOf({&region, 1}));
-      calls.push_back(std::move(with_it[place]));
+      std::string fuse = FuseText(form_.graph, region);
+      if (rules_.numerics == NumericsRule::kSame) {
+        refusals.push_back({fmt::format("{}={}", kFuseKey, fuse),
+                            "numerics=same rounds every value, and a region may round fewer"});
+        continue;
+      }
+      Result<std::vector<BackendCall>> with_it = CallsOf({&region, 1});
+      if (!with_it) {
+        refusals.push_back({fmt::format("{}={}", kFuseKey, fuse), with_it.error().ToText()});
+        continue;
+      }
+      calls.push_back({std::move(fuse), std::move((*with_it)[place])});
     }
     return calls;
   }
-  std::string SurroundingsOf(const Position& position,
-                             const std::vector<BackendCall>& regions) const {
+  static std::string SurroundingsOf(const std::vector<RegionCall>& regions) {
     std::string text;
-    for (size_t i = 0; i < regions.size(); ++i) {
-      text += fmt::format("{} {:016x} {}\n", FuseText(form_.graph, position.regions[i]),
-                          regions[i].program.digest(), regions[i].problem.count);
+    for (const auto& [fuse, call] : regions) {
+      text += fmt::format("{} {:016x} {}\n", fuse, call.program.digest(), call.problem.count);
     }
     return text;
   }
-  void AddRegion(const std::string& fuse, const BackendCall& call, std::vector<Choice>& choices,
+  void AddRegion(const RegionCall& region, std::vector<Choice>& choices,
                  std::vector<Refusal>& refusals) const {
+    const auto& [fuse, call] = region;
     ChoiceList list = ListStep(backends_, rules_, call.program, call.problem);
     // The most promising ones; without estimates the order is that of the backends.
     std::stable_sort(list.choices.begin(), list.choices.end(), [](const auto& a, const auto& b) {
@@ -153,9 +166,13 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
     }
     made.combinations.Add(form.via, *std::move(combinations));
   }
-  made.combinations.KeepPossible([recipes = rules.recipes, graph](const ChoiceId& id) {
-    return recipes->RecipeOf(graph, id).has_value();
-  });
+  std::string same_class;  // of the choices that run the program as it is; "": any class will do
+  if (rules.numerics == NumericsRule::kSame) same_class = made.combinations.default_numerics();
+  made.combinations.KeepPossible(
+      [recipes = rules.recipes, graph, same_class](const Choice& choice) {
+        if (!same_class.empty() && choice.numerics != same_class) return false;
+        return recipes->RecipeOf(graph, choice.id).has_value();
+      });
   return made;
 }
 
@@ -222,8 +239,14 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
 
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,
                                                  const Problem& problem, const Choice& choice) {
-  std::vector<ChoiceId> steps{choice.id};
-  if (!program.is_single_collective()) {
+  std::vector<ChoiceId> steps;
+  if (program.is_single_collective()) {
+    if (choice.id.has_steps() || choice.id.has_host_keys()) {
+      return Fail(ErrorCode::kUnsupported, "it runs a program, and the call is one collective",
+                  choice.id.text());
+    }
+    steps.push_back(choice.id);
+  } else {
     const RecipeSource* const recipes = groups.program_support().recipes;
     COTUNE_CHECK(recipes != nullptr, "a program with several steps has recipes");
     COTUNE_TRY(const Recipe recipe, recipes->RecipeOf(program.graph(), choice.id));

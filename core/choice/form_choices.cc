@@ -26,7 +26,7 @@ Choice FormChoices::Named(Choice choice, const OfForm& form) {
   return choice;
 }
 
-void FormChoices::KeepPossible(std::function<bool(const ChoiceId&)> is_possible) {
+void FormChoices::KeepPossible(std::function<bool(const Choice&)> is_possible) {
   is_possible_ = std::move(is_possible);
 }
 
@@ -35,11 +35,17 @@ std::vector<Choice> FormChoices::NamedAndPossible(std::vector<Choice> choices,
   std::vector<Choice> named;
   for (Choice& choice : choices) {
     Choice made = Named(std::move(choice), form);
-    // The program as it is, with each collective by itself, has always a recipe.
-    if (made.id.has_host_keys() && !IsPossible(made.id)) continue;
-    named.push_back(std::move(made));
+    if (IsPossible(made)) named.push_back(std::move(made));
   }
   return named;
+}
+
+std::string FormChoices::default_numerics() const {
+  if (forms_.empty()) return "";
+  const std::vector<Choice> unfused = forms_.front().combinations.First();
+  const auto found = std::find_if(unfused.begin(), unfused.end(),
+                                  [](const Choice& choice) { return choice.is_default; });
+  return found == unfused.end() ? "" : found->numerics;
 }
 
 FormChoices::FirstHeat FormChoices::First() const {
@@ -47,10 +53,11 @@ FormChoices::FirstHeat FormChoices::First() const {
   std::vector<Choice> others;      // with a key of the host
   std::vector<size_t> form_begin;  // in `others`
   for (const OfForm& form : forms_) {
-    form_begin.push_back(others.size());
+    const size_t begin = others.size();
     for (Choice& choice : NamedAndPossible(form.combinations.First(), form)) {
       (choice.id.has_host_keys() ? others : heat.choices).push_back(std::move(choice));
     }
+    if (others.size() > begin) form_begin.push_back(begin);
   }
   for (size_t i = 0; i < others.size(); ++i) {
     const bool is_first_of_form =
@@ -105,7 +112,7 @@ std::optional<Choice> FormChoices::Find(const ChoiceId& id) const {
     if (!found) return std::nullopt;
     Choice named = Named(*std::move(found), form);
     // A step may have another key of the host, or lack this one.
-    if (named.id != id || (id.has_host_keys() && !IsPossible(id))) return std::nullopt;
+    if (named.id != ChoiceId::Join(id.steps()) || !IsPossible(named)) return std::nullopt;
     return named;
   }
   return std::nullopt;

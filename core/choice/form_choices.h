@@ -26,9 +26,12 @@ class FormChoices {
   // it in each step.
   void Add(std::string via, ChoiceCombinations combinations);
 
-  // Leaves out the combinations whose id is_possible refuses: regions may overlap or wait for each
-  // other. Called after the last Add.
-  void KeepPossible(std::function<bool(const ChoiceId&)> is_possible);
+  // Leaves out the combinations that is_possible refuses, of those with a key of the host. Called
+  // after the last Add.
+  void KeepPossible(std::function<bool(const Choice&)> is_possible);
+
+  // The numerics class of the choice that runs when nothing is tuned; "" if there is none.
+  std::string default_numerics() const;
 
   struct FirstHeat {
     std::vector<Choice> choices;
@@ -46,12 +49,14 @@ class FormChoices {
     ChoiceCombinations combinations;
   };
   static Choice Named(Choice choice, const OfForm& form);
-  bool IsPossible(const ChoiceId& id) const { return !is_possible_ || is_possible_(id); }
+  bool IsPossible(const Choice& choice) const {
+    return !choice.id.has_host_keys() || !is_possible_ || is_possible_(choice);
+  }
   // `choices` of a form by their ids among those of all forms, without those that are not possible.
   std::vector<Choice> NamedAndPossible(std::vector<Choice> choices, const OfForm& form) const;
 
   std::vector<OfForm> forms_;
-  std::function<bool(const ChoiceId&)> is_possible_;
+  std::function<bool(const Choice&)> is_possible_;
 };
 
 }  // namespace cotune

@@ -144,6 +144,43 @@ TEST(FormChoicesTest, OtherFormsAndRegionsShareTheRoomOfAHeat) {
   EXPECT_TRUE(forms.Find(heat.left_out.front()).has_value());
 }
 
+// 7 x 7 combinations of two collectives by themselves, and 8 choices of a region of the first.
+TEST(FormChoicesTest, RegionsDoNotKeepCombinationsOfCollectivesOutOfTheHeat) {
+  ChoiceCombinations two(2);
+  std::vector<Choice> first = Ways(7);
+  for (int i = 0; i < 8; ++i) {
+    first.push_back({.id = Id("host/fused" + std::to_string(i) + "?fuse=1")});
+  }
+  two.Add(OfBytes(1), "1", 0, std::move(first));
+  two.Add(OfBytes(2), "", 1, Ways(7));
+  FormChoices forms;
+  forms.Add("", std::move(two));
+  std::vector<Verdict> verdicts;
+  int bare = 0;
+  for (const Choice& choice : forms.First().choices) {
+    if (!choice.id.has_host_keys()) ++bare;
+    verdicts.push_back(Timed(choice.id.text(), 1000));
+  }
+  EXPECT_EQ(bare, 49);
+  EXPECT_EQ(verdicts.size(), 57u);
+  // The second heat combines the fastest region with other choices of the second collective.
+  EXPECT_GT(forms.best_max(), 0u);
+  for (Verdict& verdict : verdicts) {
+    if (verdict.id == Id("host/fused3?fuse=1+host/way0")) verdict = Timed(verdict.id.text(), 500);
+    if (verdict.id == Id("host/way0+host/way2")) verdict = Timed(verdict.id.text(), 600);
+  }
+  const std::vector<Choice> best = forms.Best(verdicts);
+  ASSERT_FALSE(best.empty());
+  EXPECT_EQ(best.front().id.text(), "host/fused3?fuse=1+host/way2");
+}
+
+TEST(FormChoicesTest, AnIdThatRepeatsItsStepIsThatOfTheOneStep) {
+  const FormChoices forms = TwoForms(2);
+  const std::optional<Choice> found = forms.Find(Id("host/way1+host/way1"));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->id.text(), "host/way1");
+}
+
 TEST(FormChoicesTest, WhatRunsEachCollectiveByItselfAlwaysRaces) {
   FormChoices forms;
   forms.Add("", WithRegion(100, 8));
@@ -158,7 +195,7 @@ TEST(FormChoicesTest, WhatRunsEachCollectiveByItselfAlwaysRaces) {
 TEST(FormChoicesTest, CombinationsThatAreNotPossibleAreLeftOut) {
   FormChoices forms;
   forms.Add("", WithRegion(2, 2));
-  forms.KeepPossible([](const ChoiceId& id) { return id.text() != "host/way0?fuse=1"; });
+  forms.KeepPossible([](const Choice& choice) { return choice.id.text() != "host/way0?fuse=1"; });
   EXPECT_THAT(Texts(forms.First().choices),
               ElementsAre("host/way0", "host/way1", "host/way1?fuse=1"));
   EXPECT_FALSE(forms.Find(Id("host/way0?fuse=1")).has_value());

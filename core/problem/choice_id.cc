@@ -134,6 +134,14 @@ ChoiceId ChoiceId::WithHostKey(std::string_view key, std::string_view value) con
   return Join(changed);
 }
 
+bool ChoiceId::has_host_keys() const {
+  const std::vector<ChoiceId> all = steps();
+  return std::any_of(all.begin(), all.end(), [](const ChoiceId& step) {
+    return std::any_of(kHostKeys.begin(), kHostKeys.end(),
+                       [&](std::string_view key) { return !step.HostKey(key).empty(); });
+  });
+}
+
 ChoiceId ChoiceId::WithoutHostKeys() const { return Without(kHostKeys); }
 
 ChoiceId ChoiceId::WithoutHostKey(std::string_view key) const { return Without({&key, 1}); }

@@ -48,7 +48,7 @@ class ChoiceId {
   ChoiceId WithHostKey(std::string_view key, std::string_view value) const;
   // The same without this key of the host in its steps.
   ChoiceId WithoutHostKey(std::string_view key) const;
-  bool has_host_keys() const { return *this != WithoutHostKeys(); }
+  bool has_host_keys() const;
   // The choices of the steps as their backends know them.
   ChoiceId WithoutHostKeys() const;
   // What follows is that of the first step.

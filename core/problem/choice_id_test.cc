@@ -79,5 +79,15 @@ TEST(ChoiceIdTest, NoBackendHasKeysOfTheHost) {
   }
 }
 
+TEST(ChoiceIdTest, HostKeysOfAnyStepAreFound) {
+  EXPECT_FALSE(ChoiceId::Parse("host/a+host/a").value().has_host_keys());
+  EXPECT_FALSE(ChoiceId::Parse("host/a?chunk=4+host/b").value().has_host_keys());
+  EXPECT_TRUE(ChoiceId::Parse("host/a+host/b?chunk=4&fuse=1").value().has_host_keys());
+  const ChoiceId both = ChoiceId::Parse("host/a?fuse=1&via=x+host/b?via=x").value();
+  EXPECT_EQ(both.WithoutHostKey("via").text(), "host/a?fuse=1+host/b");
+  EXPECT_EQ(both.WithoutHostKey("fuse").text(), "host/a?via=x+host/b?via=x");
+  EXPECT_EQ(both.WithoutHostKeys().text(), "host/a+host/b");
+}
+
 }  // namespace
 }  // namespace cotune

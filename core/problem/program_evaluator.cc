@@ -132,7 +132,10 @@ EvaluatedValue AsRoundedOperand(EvaluatedValue value) {
     if (std::isnan(each.value) || each.bound == kInfinity) continue;
     const double low = RoundTo(value.type.dtype, each.value - each.bound);
     const double high = RoundTo(value.type.dtype, each.value + each.bound);
-    if (low == high || (std::isnan(low) && std::isnan(high))) {
+    // Beyond the range of f8_e4m3 there is NaN on both sides, with numbers between them.
+    const bool both_are_nan =
+        std::isnan(low) && std::isnan(high) && each.bound < std::abs(each.value);
+    if (low == high || both_are_nan) {
       each = {low, 0};
     } else if (std::isfinite(low) && std::isfinite(high)) {
       each = {(low + high) / 2, (high - low) / 2};

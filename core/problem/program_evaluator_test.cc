@@ -426,6 +426,19 @@ TEST(ProgramEvaluatorTest, AnInfinityInAFloatWithoutOneIsNanInMemoryAndAnythingI
   }
 }
 
+// The sum may be anything between -500 and 500, of which f8_e4m3 has the numbers up to 448.
+TEST(ProgramEvaluatorTest, AnUncertainValueWithBothEndsBeyondTheRangeIsAnythingForReaders) {
+  GraphBuilder builder;
+  const ValueIndex x = builder.Input(Dtype::kF32, Rows::kAll, 2);
+  const ValueIndex sum = builder.Compute(Op::kRowSum, {Of(x)});
+  const ValueIndex small = builder.Compute(Op::kCast, {Of(sum)}, {}, Dtype::kF8E4M3);
+  const ValueIndex wide = builder.Compute(Op::kCast, {Of(small)}, {}, Dtype::kF32);
+  const ProgramGraph graph = builder.Finish({{small, -1}, {wide, -1}}, true);
+  // Adding these in f32 has an error of some hundreds.
+  const auto result = *EvaluateProgram(graph, 1, 1, {{BytesOf(Dtype::kF32, {5e9F, -5e9F})}});
+  EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF32, {0})), 0u);
+}
+
 TEST(ProgramEvaluatorTest, SeenBytesOfAnotherLengthAreWrong) {
   const auto value =
       EvaluatePart(Elementwise(Op::kNeg, Dtype::kF32), 3, {Stored<float>({1, 2, 3})});

@@ -23,6 +23,7 @@ std::vector<std::pair<std::string, std::string>> TuningSettings::AgreedValues() 
       {"keep_unsteady", text(keep_unsteady)},
       {"sample_ns", text(sample_ns)},
       {"numerics", std::string(Name(numerics))},
+      {"collective_fusion_enabled", text(fusion.enabled)},
   };
 }
 

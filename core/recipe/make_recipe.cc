@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "core/base/check.h"
+#include "fmt/format.h"
 
 namespace cotune {
 namespace {
@@ -148,7 +149,8 @@ class RecipeMaker {
   }
 
   // Adds a step that runs `nodes`; the steps that define its operands were added before.
-  void Add(std::variant<BackendStep, PartStep> work, const std::vector<size_t>& nodes) {
+  // kUnsupported: a region has more operands than a program may have.
+  Status Add(std::variant<BackendStep, PartStep> work, const std::vector<size_t>& nodes) {
     const std::set<size_t> inside(nodes.begin(), nodes.end());
     std::map<ValueIndex, int> entering;  // and how many operands it is
     std::map<ValueIndex, int> read_inside;
@@ -169,6 +171,13 @@ class RecipeMaker {
         leaving.push_back({value, -1});
     }
     const bool is_part = std::holds_alternative<PartStep>(work);
+    if (!is_part && (entering.size() > kProgramInputsMax || leaving.size() > kProgramOutputsMax)) {
+      return Fail(
+          ErrorCode::kUnsupported,
+          fmt::format("a step would have {} inputs and {} outputs, of which {} and {} are the "
+                      "most",
+                      entering.size(), leaving.size(), kProgramInputsMax, kProgramOutputsMax));
+    }
     const ProgramGraph own = graph_.Region(nodes, leaving);
     RecipeStep step{work, nodes, is_part ? own.Lower() : own, {}, {}};
     for (const auto& [value, operands] : entering) {
@@ -180,6 +189,7 @@ class RecipeMaker {
       readers_left_[output.value] -= read_inside[output.value];
     }
     recipe_.steps.push_back(std::move(step));
+    return {};
   }
 
   Recipe Finish() { return std::move(recipe_); }
@@ -295,6 +305,10 @@ size_t CollectiveOf(const ProgramGraph& graph, const Region& region) {
 Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions) {
   std::set<size_t> taken;
   for (const Region& region : regions) {
+    const auto is_collective = [&](size_t node) { return IsCollective(graph, node); };
+    if (std::count_if(region.nodes.begin(), region.nodes.end(), is_collective) != 1) {
+      return Fail(ErrorCode::kUnsupported, "a region has one collective");
+    }
     for (const size_t node : region.nodes) {
       if (taken.insert(node).second) continue;
       return Fail(ErrorCode::kUnsupported, "two regions have the same operation",
@@ -307,10 +321,10 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> reg
   for (int level = 0; level <= levels.last(); ++level) {
     for (const Rows rows : {Rows::kOne, Rows::kAll, Rows::kShare}) {
       const std::vector<size_t> part = levels.PartAt(level, rows);
-      if (!part.empty()) maker.Add(PartStep{}, part);
+      if (!part.empty()) COTUNE_RETURN_IF_ERROR(maker.Add(PartStep{}, part));
     }
     for (const std::vector<size_t>& nodes : levels.BackendStepsAt(level)) {
-      maker.Add(BackendStep{CollectiveOf(graph, {nodes})}, nodes);
+      COTUNE_RETURN_IF_ERROR(maker.Add(BackendStep{CollectiveOf(graph, {nodes})}, nodes));
     }
   }
   Recipe recipe = maker.Finish();

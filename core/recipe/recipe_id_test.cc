@@ -85,6 +85,33 @@ TEST(RecipeIdTest, WrongKeysAreRefused) {
   }
 }
 
+// A region has as many values as a program may have.
+TEST(RecipeIdTest, AStepWithTooManyValuesIsRefused) {
+  std::string text = "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n";
+  std::string key = "fuse=";
+  for (int i = 1; i <= 17; ++i) {
+    text += "%v" + std::to_string(i) + " = mul %s, " + std::to_string(i) + "\n";
+    key += (i == 1 ? "" : ".") + std::to_string(i);
+  }
+  text += "%w1 = relu %v1\n";
+  for (int i = 2; i <= 17; ++i) {
+    const std::string n = std::to_string(i);
+    text += "%w" + n + " = add %w" + std::to_string(i - 1) + ", %v" + n + "\n";
+  }
+  const Result<Recipe> recipe =
+      RecipeByFuseKeys(Graph(text + "return %w17\n"), Id("fake/a?" + key));
+  ASSERT_FALSE(recipe.has_value());
+  EXPECT_EQ(recipe.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(recipe.error().ToText(), HasSubstr("17 outputs"));
+}
+
+TEST(RecipeIdTest, ARegionHasOneCollective) {
+  const ProgramGraph graph = TwoLayers();
+  for (const Region& region : {Region{{2, 3}}, Region{{1, 2, 6}}}) {
+    EXPECT_FALSE(MakeRecipe(graph, {&region, 1}).has_value());
+  }
+}
+
 // The relu between the two operations that the step absorbs would have to run in the middle of it.
 TEST(RecipeIdTest, AStepThatWouldWaitForAnotherWhichWaitsForItIsRefused) {
   const ProgramGraph graph = Graph(

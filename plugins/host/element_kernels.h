@@ -63,7 +63,8 @@ struct JoinedOperations {
   std::array<sdk::ValueDtype, 3> from = {sdk::ValueDtype::kF32, sdk::ValueDtype::kF32,
                                          sdk::ValueDtype::kF32};
   sdk::ValueDtype to = sdk::ValueDtype::kF32;
-  // kF32: not rounded, else what lanes are rounded to; of no account where `to` rounds the same.
+  // The dtype that lanes are rounded to before they are stored; kF32: they are not. It is that of
+  // `to` if both are narrow.
   sdk::ValueDtype rounded = sdk::ValueDtype::kF32;
 };
 // Null: there is no such instruction.

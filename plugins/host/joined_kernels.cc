@@ -155,6 +155,11 @@ ElementKernel ChooseFirst(const JoinedOperations& operations, uint32_t narrow_op
 }
 
 ElementKernel FindJoined(const JoinedOperations& operations) {
+  // Rounding to one dtype and then to another is not rounding to the second.
+  const bool rounds_twice = operations.to != ValueDtype::kF32 &&
+                            operations.rounded != ValueDtype::kF32 &&
+                            operations.to != operations.rounded;
+  if (rounds_twice) return nullptr;
   ValueDtype narrow = operations.to != ValueDtype::kF32 ? operations.to : operations.rounded;
   uint32_t narrow_operands = 0;
   for (uint32_t o = 0; o < operations.from.size(); ++o) {

@@ -195,6 +195,18 @@ int NormOf(PartBuilder& part, int stream, int gamma, ValueDtype dtype, uint64_t 
   return part.Cast(y, dtype);
 }
 
+// A sum that is rounded to one narrow dtype and stored in another one.
+sdk::Program RoundedTwice(ValueDtype first, ValueDtype second) {
+  PartBuilder part(kRows);
+  const int x = part.Input(first, 40);
+  const int y = part.Input(first, 40);
+  const int sum = part.Node(COTUNE_NODE_ADD,
+                            {part.Node(COTUNE_NODE_NEG, {x}), part.Node(COTUNE_NODE_NEG, {y})});
+  part.Output(part.Cast(sum, second));
+  part.program.rounds_values = true;
+  return part.program;
+}
+
 }  // namespace
 
 sdk::Program ResidualNorm(ValueDtype dtype, uint64_t columns, bool rounds) {
@@ -253,6 +265,8 @@ std::vector<PartCase> HandMadeParts() {
                                  ValueDtype::kI32, ValueDtype::kI64, ValueDtype::kU8}) {
     add(fmt::format("all_operations_{}", static_cast<int>(dtype)), AllOperations(dtype, 24));
   }
+  add("rounded_twice_f16", RoundedTwice(ValueDtype::kBf16, ValueDtype::kF16));
+  add("rounded_twice_bf16", RoundedTwice(ValueDtype::kF16, ValueDtype::kBf16));
   add("quotients_f32", Quotients(ValueDtype::kF32, 32));
   add("quotients_f64", Quotients(ValueDtype::kF64, 32));
   add("all_operations_odd", AllOperations(ValueDtype::kF16, 13));
