@@ -19,10 +19,10 @@ namespace cotune {
 inline constexpr size_t kHeatChoicesMax = 64;
 
 // Collectives that are the same problem, and around which the same local operations can be fused,
-// run by the same choice. Those that are different problems
-// may have thousands of combinations of their choices. Then two races find a good one: in the
-// first, one of the collectives at a time leaves its default, and the second combines what was
-// fastest for each. Pure; equal on all ranks, as the lists and verdicts are.
+// run by the same choice. Different collectives may have thousands of combinations of their
+// choices. Then two races find a good one: in the first, one of the collectives at a time leaves
+// its default, and the second combines the fastest choices of each. Pure; equal on all ranks, as
+// the lists and verdicts are.
 class ChoiceCombinations {
  public:
   explicit ChoiceCombinations(size_t collectives) : collectives_(collectives) {}
@@ -59,7 +59,7 @@ class ChoiceCombinations {
     std::string surroundings;
     std::vector<size_t> places;
     std::vector<Choice> choices;
-    size_t bare_choices = 0;  // of the collective by itself; those in regions follow
+    size_t bare_choices = 0;  // Number of choices without a region, which come first.
     size_t default_index = 0;
   };
   using Pick = std::vector<size_t>;  // of each group, the position of its choice

@@ -80,7 +80,7 @@ class FormLister {
     std::string fuse;
     BackendCall call;
   };
-  // Those that the program cannot have are refusals.
+  // Regions that the program cannot have are refusals.
   std::vector<RegionCall> RegionCalls(const Position& position, size_t place,
                                       std::vector<Refusal>& refusals) const {
     std::vector<RegionCall> calls;
@@ -166,7 +166,8 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
     }
     made.combinations.Add(form.via, *std::move(combinations));
   }
-  std::string same_class;  // of the choices that run the program as it is; "": any class will do
+  // The numerics class that all choices have to have; "": any class will do.
+  std::string same_class;
   if (rules.numerics == NumericsRule::kSame) same_class = made.combinations.default_numerics();
   made.combinations.KeepPossible(
       [recipes = rules.recipes, graph, same_class](const Choice& choice) {
