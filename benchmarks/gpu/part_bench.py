@@ -65,10 +65,10 @@ def caller(platform, parts: part_library.Parts, part: int, operands: Operands):
     return lambda: parts.launch(part, inputs, outputs, platform.stream_handle())
 
 
-def wrong_elements(platform, workload, operands: Operands, call) -> int:
+def wrong_elements(platform, reference, operands: Operands, call) -> int:
     """After one call; the inputs are as before. What the call returns stands for the outputs of its names."""
     saved = [platform.clone(each) for each in operands.inputs]
-    expected = workload.reference(getattr(platform, "torch", None), operands.by_name)
+    expected = reference(getattr(platform, "torch", None), operands.by_name)
     returned = platform.run(call) or {}
     wrong = sum(platform.errors(expected[name], returned.get(name, seen))
                 for name, seen in zip(operands.output_names, operands.outputs, strict=True))
@@ -101,7 +101,8 @@ def measure(platform, options, workload, text: str, rows: int) -> list[dict]:
             compiled = {mode: functools.partial(function, operands.by_name)
                         for mode, function in platform.compiled(workload.user).items()}
             contenders = {"cotune": caller(platform, parts, part, operands), **compiled}
-            wrong = {name: wrong_elements(platform, workload, operands, call) for name, call in contenders.items()}
+            wrong = {name: wrong_elements(platform, workload.reference_of(name in compiled), operands, call)
+                     for name, call in contenders.items()}
             contenders["copy"] = platform.copy(operands.bytes)
             graphs = {name: platform.capture(call, CALLS) for name, call in contenders.items()}
             us = take_turns(platform, graphs, options.rounds)

@@ -142,7 +142,7 @@ class PartBenchTest(unittest.TestCase):
             operands = part_bench.operands_of(platform, parts, names, 1)
             before = [list(each) for each in operands.inputs]
             call = part_bench.caller(platform, parts, 1, operands)
-            self.assertEqual(part_bench.wrong_elements(platform, self.workload(), operands, call), 0)
+            self.assertEqual(part_bench.wrong_elements(platform, self.workload().reference, operands, call), 0)
             self.assertEqual([list(each) for each in operands.inputs], before)
             call()
             self.assertNotEqual([list(each) for each in operands.inputs], before)

@@ -112,16 +112,16 @@ class Case:
     def seed(self, name: str, rank: int) -> int:
         return 1 + list(self.inputs).index(name) + (0 if name in self.replicated else 5 * rank)
 
-    def expected(self, platform, rank: int) -> dict:
-        """The outputs of a rank by name, from f32."""
-        made = self._of_part(platform, rank)
+    def expected(self, platform, rank: int, is_compiled: bool = False) -> dict:
+        """The outputs of a rank by name, from f32; if is_compiled, as kernels that torch compiles compute the part."""
+        made = self._of_part(platform, rank, is_compiled)
         for each in self.after:
             # Loops over ranks are an oracle that shares nothing with what is measured.
-            sent = [self._of_part(platform, peer)[VALUE] for peer in range(self.ranks)]
+            sent = [self._of_part(platform, peer, is_compiled)[VALUE] for peer in range(self.ranks)]
             made[each.name] = received(platform, each.kind, sent, rank)
         return {name: made[name] for name, _ in self.outputs}
 
-    def _of_part(self, platform, rank: int) -> dict:
+    def _of_part(self, platform, rank: int, is_compiled: bool) -> dict:
         def given(name: str, of_rank: int):
             return platform.filled(self.inputs[name], self.seed(name, of_rank))
 
@@ -129,4 +129,4 @@ class Case:
         for each in self.before:
             sent = [given(each.operand, peer) for peer in range(self.ranks)]
             values[each.name] = received(platform, each.kind, sent, rank)
-        return self.workload.reference(platform.torch, values)
+        return self.workload.reference_of(is_compiled)(platform.torch, values)

@@ -108,13 +108,14 @@ def measure(libraries: Libraries, case: program_cases.Case, text: str, parts, op
     platform = libraries.platform
     libraries.clear()
     mode, compiled = faster_mode(platform, case)
-    expected = case.expected(platform, platform.rank)
+    expected = {is_compiled: case.expected(platform, platform.rank, is_compiled) for is_compiled in (False, True)}
     runs = {name: run for name, run in runs_of(libraries, case, text, parts, compiled).items()
             if name not in options.without.split(",")}
     wrong, graphs = {}, {}
     for name, run in runs.items():
         try:
-            wrong[name] = wrong_elements(platform, run, expected)
+            is_compiled = isinstance(run, program_contenders.CompiledRun | program_contenders.CompiledPartRun)
+            wrong[name] = wrong_elements(platform, run, expected[is_compiled])
             run.fill()
             run.settle()
             graphs[name] = platform.capture(run.enqueue, case.calls)

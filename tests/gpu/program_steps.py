@@ -50,8 +50,9 @@ def program_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
             ["programs", "--seeds", "21-24" if tree.quick else "21-32", "--rows", rows, "--replays", replays, "--tune",
              str(int(is_full and not tree.shared_gpus and order == orders[0]))], order))
     if is_full and not tree.shared_gpus:
-        database = tree.work / f"programs-{ranks}.tdb"
         for example in examples[:1] if tree.quick else examples:
+            # Each has its own, because steps may run at the same time.
+            database = tree.work / f"{example.stem}-{ranks}.tdb"
             steps.append(cli_step(tree, f"cotune tune --program {example.name}", ranks, 200,
                                   check_tune(tree, example, database), "programs"))
     return steps

@@ -1,19 +1,33 @@
 """The workloads of programs for lists of numbers, where there is no torch."""
 
 import math
+import struct
 import types
 
 import part_workloads
 
 
+def rounded_to_bf16(number: float) -> float:
+    """The nearest number of bf16, of two as near ones the even one; `number` is finite."""
+    bits = struct.unpack("<I", struct.pack("<f", number))[0]
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
 class Matrix:
-    """Of a tensor, what the references of the workloads use: loops over doubles."""
+    """Of a tensor, what the references of the workloads use: loops over doubles. The programs that round are in bf16."""
+
+    dtype = "bf16"
 
     def __init__(self, rows: list[list[float]]):
         self.rows = rows
 
     def float(self):
         return self
+
+    def to(self, dtype):
+        assert dtype == "bf16"
+        return self.mapped(rounded_to_bf16)
 
     def mapped(self, function):
         return Matrix([[function(each) for each in row] for row in self.rows])

@@ -40,6 +40,15 @@ struct Leaf {
   }
 };
 
+// The sums of 16-bit floats, rounded to their dtype.
+template <class T>
+__device__ __forceinline__ Leaf<T> SumOf(const Leaf<T>& a, const Leaf<T>& b) {
+  Leaf<T> sum;
+#pragma unroll
+  for (int w = 0; w < Leaf<T>::kWords; ++w) sum.word[w] = AddPairs(T(), a.word[w], b.word[w]);
+  return sum;
+}
+
 // One element as its bits, 0 where it is not there.
 template <int kBytes>
 __device__ __forceinline__ auto LoadBitsIf(bool is_there, const unsigned char* at) {

@@ -19,7 +19,8 @@ std::string PartText(const Program& program, const PartStages& stages) {
       std::any_of(stages.stages.begin(), stages.stages.end(),
                   [](const PartStage& stage) { return stage.kind != StageKind::kRows; });
   to.Line(
-      "// Generated from a part of a program. Value v7 is value 7 of the program; in, held and");
+      "// Generated from a part of a program. Value v7 is value 7 of the program; in, held, kept "
+      "and");
   to.Line("// out are leaves of inputs and outputs.");
   to.Line("#pragma once");
   to.Blank();

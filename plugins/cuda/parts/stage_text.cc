@@ -63,11 +63,13 @@ class StageText {
     return static_cast<size_t>(program_.input_count) + output;
   }
 
-  // The wide values that targets are computed from, up to numbers of a row.
-  std::vector<int> WideValuesOf(const std::vector<int>& targets) const {
+  // The wide values that targets are computed from, up to numbers of a row, and to `known`.
+  std::vector<int> WideValuesOf(const std::vector<int>& targets,
+                                const std::set<int>& known = {}) const {
     std::set<int> needed(targets.begin(), targets.end());
     for (auto at = needed.rbegin(); at != needed.rend(); ++at) {
       if (IsInput(*at)) break;
+      if (known.count(*at) != 0) continue;
       const ProgramNode& node = NodeOf(program_, *at);
       for (int o = 0; o < node.operand_count; ++o) {
         if (node.operands[o] >= 0 && IsWide(node.operands[o])) needed.insert(node.operands[o]);
@@ -106,12 +108,52 @@ class StageText {
     for (const int v : values) {
       const char* const dtype = DtypeText(value(v).dtype);
       std::string text = IsInput(v) ? fmt::format("in{}.Get(i)", v) : ExpressionText(program_, v);
-      if (stored.count(v) != 0 && HasBits(v)) {
-        to_.Line("const unsigned int {} = {}::ToBits({});", BitsName(v), dtype,
-                 UnroundedText(program_, v));
+      const bool is_kept = kept_.count(v) != 0;
+      if (is_kept && IsSumOfLeaves(v)) {
+        to_.Line("const unsigned int {} = leaf{}.Bits(i);", BitsName(v), v);
+        text = fmt::format("{}::FromBits({})", dtype, BitsName(v));
+      } else if (is_kept || (stored.count(v) != 0 && HasBits(v))) {
+        const std::string bits = fmt::format("{}::ToBits({})", dtype, UnroundedText(program_, v));
+        if (is_kept && written_.count(v) != 0) {
+          to_.Line("const unsigned int {} = kHolds ? kept{}[j].Bits(i) : {};", BitsName(v), v,
+                   bits);
+        } else {
+          to_.Line("const unsigned int {} = {};", BitsName(v), bits);
+          if (is_kept) to_.Line("if constexpr (kHolds) kept{}[j].SetBits(i, {});", v, BitsName(v));
+        }
         text = fmt::format("{}::FromBits({})", dtype, BitsName(v));
       }
       to_.Line("const {} {} = {};", LaneText(value(v).dtype), ValueName(v), text);
+    }
+  }
+  // Returns true if the value is a sum of two inputs of its dtype: whole leaves are added, which
+  // takes fewer instructions than adding and rounding their elements.
+  bool IsSumOfLeaves(int index) const {
+    const ProgramNode& node = NodeOf(program_, index);
+    const sdk::ValueDtype dtype = value(index).dtype;
+    const auto is_leaf = [&](int operand) {
+      return operand >= 0 && IsInput(operand) && IsWide(operand) && value(operand).dtype == dtype;
+    };
+    return node.kind == COTUNE_NODE_ADD && sdk::ElementBytes(dtype) == 2 &&
+           is_leaf(node.operands[0]) && is_leaf(node.operands[1]);
+  }
+  // The kept values that are such sums.
+  std::set<int> LeafSums() const {
+    std::set<int> sums;
+    for (const int v : kept_) {
+      if (IsSumOfLeaves(v)) sums.insert(v);
+    }
+    return sums;
+  }
+  void AddLeaves(const std::vector<int>& values) {
+    for (const int v : LeafSums()) {
+      if (std::find(values.begin(), values.end(), v) == values.end()) continue;
+      const ProgramNode& node = NodeOf(program_, v);
+      const std::string sum = fmt::format("SumOf(in{}, in{})", node.operands[0], node.operands[1]);
+      const bool is_there = written_.count(v) != 0;
+      to_.Line("const Leaf<{}> leaf{} = {};", DtypeText(value(v).dtype), v,
+               is_there ? fmt::format("kHolds ? kept{}[j] : {}", v, sum) : sum);
+      if (!is_there) to_.Line("if constexpr (kHolds) kept{}[j] = leaf{};", v, v);
     }
   }
   bool HasBits(int index) const { return sdk::IsRoundedForReaders(program_, index); }
@@ -121,7 +163,7 @@ class StageText {
     std::vector<std::vector<size_t>> groups;
     size_t words = 0;
     for (const size_t o : outputs) {
-      const size_t of_leaf = kLeafColumns * sdk::ElementBytes(value(OutputValue(o)).dtype) / 4;
+      const size_t of_leaf = LeafWords(OutputValue(o));
       words += of_leaf;
       if (groups.empty() || words > kOutputWordsMax) {
         groups.emplace_back();
@@ -142,7 +184,7 @@ class StageText {
         targets.push_back(OutputValue(o));
       }
       OpenElementLoop();
-      ComputeElements(WideValuesOf(targets), {targets.begin(), targets.end()});
+      ComputeElements(WideValuesOf(targets, LeafSums()), {targets.begin(), targets.end()});
       for (const size_t o : group) {
         const int v = OutputValue(o);
         to_.Line("out{}.{}(i, {});", o, HasBits(v) ? "SetBits" : "Set",
@@ -200,7 +242,8 @@ class StageText {
     uint64_t columns = 0;
     std::vector<int> reductions;
     std::vector<size_t> outputs;
-    std::vector<int> values;  // wide ones
+    std::vector<int> targets;  // the wide values that it is for
+    std::vector<int> values;   // and those that they are computed from
   };
 
   // The passes of a level: one for each number of columns that its reductions have.
@@ -217,6 +260,7 @@ class StageText {
       std::vector<int> targets;
       for (const int v : pass.reductions) targets.push_back(NodeOf(program_, v).operands[0]);
       pass.values = WideValuesOf(targets);
+      pass.targets = std::move(targets);
       passes.push_back(std::move(pass));
     }
     return passes;
@@ -232,6 +276,7 @@ class StageText {
       std::vector<int> targets;
       for (const size_t o : pass.outputs) targets.push_back(OutputValue(o));
       pass.values = WideValuesOf(targets);
+      pass.targets = std::move(targets);
       passes.push_back(std::move(pass));
     }
     return passes;
@@ -242,6 +287,7 @@ class StageText {
     for (const int v : stage_.values) last_level = std::max(last_level, LevelOf(v));
     for (int level = 0; level < last_level; ++level) passes_of_levels_.push_back(PassesOf(level));
     passes_of_levels_.push_back(OutputPasses());
+    FindKept();
     to_.Line("template <bool kIsArrayAligned>");
     to_.Open("__device__ __forceinline__ void Stage{}(const Arguments& a, RowMemory& memory) {{",
              number_);
@@ -282,11 +328,56 @@ class StageText {
     return inputs;
   }
 
+  uint64_t LeafWords(int index) const {
+    return kLeafColumns * sdk::ElementBytes(value(index).dtype) / 4;
+  }
+
+  // Finds rounded values that a thread keeps in registers from one pass to the next. A value takes
+  // the place of the inputs that only it is computed from; rounding it once a pass would take
+  // longer (docs/performance.md).
+  void FindKept() {
+    std::map<int, int> passes_with;
+    for (const auto& passes : passes_of_levels_) {
+      for (const Pass& pass : passes) {
+        for (const int v : pass.values) ++passes_with[v];
+      }
+    }
+    for (const auto& [v, count] : passes_with) {
+      if (count < 2 || !HasBits(v) || !FreesItsRegisters(v)) continue;
+      kept_.insert(v);
+    }
+  }
+  // Returns true if the passes after the first one that has the value need so many fewer inputs.
+  bool FreesItsRegisters(int index) const {
+    std::set<int> without;
+    std::set<int> with;
+    bool is_first = true;
+    for (const auto& passes : passes_of_levels_) {
+      for (const Pass& pass : passes) {
+        const bool has_it =
+            std::find(pass.values.begin(), pass.values.end(), index) != pass.values.end();
+        if (has_it && is_first) {
+          is_first = false;
+          continue;
+        }
+        if (is_first) continue;
+        const std::vector<int> left = WideValuesOf(pass.targets, {index});
+        without.insert(pass.values.begin(), pass.values.end());
+        with.insert(left.begin(), left.end());
+      }
+    }
+    uint64_t freed_words = 0;
+    for (const int v : without) {
+      if (IsInput(v) && with.count(v) == 0) freed_words += LeafWords(v);
+    }
+    return freed_words >= LeafWords(index);
+  }
+
   // The leaves of inputs that a thread keeps between the passes over a row.
   void WriteHeld() {
     std::map<uint64_t, size_t> words;
     for (const int v : WideInputs()) {
-      words[value(v).columns] += kLeafColumns * sdk::ElementBytes(value(v).dtype) / 4;
+      words[value(v).columns] += LeafWords(v);
     }
     std::string sum = "0";
     for (const auto& [columns, of_leaf] : words) {
@@ -304,6 +395,9 @@ class StageText {
     for (const int v : WideInputs()) {
       to_.Line("Leaf<{}> held{}[kHolds ? kLeaves{} : 1];", DtypeText(value(v).dtype), v,
                value(v).columns);
+    }
+    for (const int v : kept_) {
+      to_.Line("Leaf<{}> kept{}[kLeaves{}];", DtypeText(value(v).dtype), v, value(v).columns);
     }
   }
 
@@ -363,10 +457,12 @@ class StageText {
       LoadLeaf(v, fmt::format("if constexpr (!kHolds) held{}[0]", v).c_str(), "kIsAligned");
       to_.Line("const Leaf<{}>& in{} = held{}[kHolds ? j : 0];", DtypeText(value(v).dtype), v, v);
     }
+    AddLeaves(pass.values);
     if (!pass.outputs.empty()) WriteOutputs(pass.outputs);
     if (!pass.reductions.empty()) ReduceLeaf(pass);
     if (skips) to_.Close();
     to_.Close();
+    written_.insert(pass.values.begin(), pass.values.end());
     for (const int v : pass.reductions) {
       to_.Line("const {} {} = FoldedRow<{}>(leaves{}, memory);", LaneText(value(v).dtype),
                ValueName(v), ReductionText(v), v);
@@ -381,7 +477,7 @@ class StageText {
   void ReduceLeaf(const Pass& pass) {
     for (const int v : pass.reductions) to_.Line("{} leaf{} = 0;", LaneText(value(v).dtype), v);
     OpenElementLoop();
-    ComputeElements(pass.values);
+    ComputeElements(WideValuesOf(pass.targets, LeafSums()));
     for (const int v : pass.reductions) {
       to_.Line("leaf{0} = InLeaf<{1}, kIsAligned>(leaf{0}, i, count, {2});", v, ReductionText(v),
                ValueName(NodeOf(program_, v).operands[0]));
@@ -415,6 +511,8 @@ class StageText {
   const std::vector<int> levels_;
   TextWriter& to_;
   std::vector<std::vector<Pass>> passes_of_levels_;
+  std::set<int> kept_;     // between passes, see FindKept
+  std::set<int> written_;  // the wide values of the passes that have been written
 };
 
 }  // namespace
