@@ -215,7 +215,7 @@ class Job {
   std::unique_ptr<BackendGroups> groups_;
   std::shared_ptr<CapturedMemory> captured_memory_ = std::make_shared<CapturedMemory>();
   std::unique_ptr<Temporaries> temporaries_;  // of programs; destroyed after all plans
-  const UnfusedRecipes unfused_;              // the recipes if the options have none
+  const UnfusedRecipes unfused_{};            // the recipes if the options have none
   std::unique_ptr<GroupStop> stop_;           // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;
