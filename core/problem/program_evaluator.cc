@@ -175,7 +175,7 @@ bool MayOverflow(const EvaluatedValue& value) {
                      [&](const Bounded& each) { return IsBeyondRange(value.type.dtype, each); });
 }
 
-// Where the value of a node is rounded to its dtype.
+// The place at which the value of a node is rounded to its dtype.
 enum class Rounding : uint8_t {
   kInCollective,  // before it is moved, or while it is reduced
   kForReaders,    // at the node, for all that read it

@@ -50,7 +50,7 @@ struct VirtualInstruction {
   std::array<int, 3> from_register = {-1, -1, -1};
   Kind kind = Kind::kCompute;
   uint32_t operation = 0;  // COTUNE_NODE_*, where it computes and reduces f32 lanes; 0: others
-  // Of memory that is loaded or stored, or what is rounded to.
+  // The dtype of the memory that is loaded or stored, or the one that lanes are rounded to.
   sdk::ValueDtype dtype = sdk::ValueDtype::kF32;
   int overwritten_input = -1;  // by a store
   JoinedOperations joined{};

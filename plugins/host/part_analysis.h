@@ -16,7 +16,7 @@
 namespace cotune::host {
 
 bool IsRowReduction(uint32_t kind);
-// Whether a lane holds numbers that the dtype does not.
+// Returns true if a lane holds numbers that the dtype does not.
 bool IsNarrow(sdk::ValueDtype dtype);
 
 // Values are named by their index. The program outlives this object.
@@ -35,8 +35,8 @@ class PartAnalysis {
   bool IsWide(int index) const {
     return value(index).columns > 1 || (!IsSingle(index) && IsFlat(value(index).rows_kind));
   }
-  // Whether lanes of the value are rounded to its dtype when it is computed, not only when it is
-  // stored.
+  // Returns true if lanes of the value are rounded to its dtype when it is computed, not only when
+  // it is stored.
   bool IsRounded(int index) const;
   // The value whose lanes this one has: a cast between floats changes none unless it rounds.
   int RootOf(int index) const { return root_[index]; }
