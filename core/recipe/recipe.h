@@ -31,8 +31,8 @@ struct PartStep {};
 
 struct RecipeStep {
   std::variant<BackendStep, PartStep> work;
-  // The step runs these nodes of the recipe's graph, by ascending index. `program` is the graph that
-  // they make by themselves; that of a part is lowered.
+  // The step runs these nodes of the recipe's graph, by ascending index. `program` is the graph
+  // that they make by themselves; that of a part is lowered.
   std::vector<size_t> nodes;
   ProgramGraph program;
   // The slots of the operands and values: one for each input and output of `program`.
