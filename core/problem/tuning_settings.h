@@ -20,9 +20,30 @@ enum class NumericsRule : uint8_t {
 };
 std::string_view Name(NumericsRule rule);  // "any", "same"
 
-// Which forms of programs race beside the one that runs every collective by itself.
+// The kinds of fusion, as bits of a set.
+enum class FusionType : uint8_t {
+  kEpilogue = 1,       // operations after a collective run inside of it
+  kPrologue = 2,       // operations before it do
+  kCrossSubgraph = 4,  // several collectives are joined, or one is written as others
+};
+inline constexpr uint8_t kAllFusionTypes = 7;
+
+// Which forms of programs race beside the one that runs every collective by itself. They decide
+// what is tried; what the id of a choice means does not depend on them.
 struct FusionRules {
   bool enabled = true;
+  uint8_t types = kAllFusionTypes;   // a set of FusionType
+  bool benchmarks_epilogues = true;  // false: epilogues are left out, whatever `types` has
+  bool is_recursive = true;          // false: a collective absorbs one operation at most
+  int32_t max_depth = 4;             // operations that a collective absorbs on one side, at most
+  // A fused or rewritten form wins only if the fastest unfused one takes this many times as long.
+  double speedup_threshold = 1.02;
+
+  bool Takes(FusionType type) const {
+    if (!enabled || (type == FusionType::kEpilogue && !benchmarks_epilogues)) return false;
+    return (types & static_cast<uint8_t>(type)) != 0;
+  }
+  int32_t depth_max() const { return is_recursive ? max_depth : 1; }
 };
 
 // Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedValues().
