@@ -24,6 +24,7 @@
 #include "core/ranks/places.h"
 #include "core/ranks/rank_exchange.h"
 #include "core/recipe/recipe_source.h"
+#include "fusion/fusion_recipes.h"
 #include "integration/backend_catalogue.h"
 #include "integration/call_watch.h"
 #include "integration/group_stop.h"
@@ -173,7 +174,7 @@ class Job {
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem) const;
   // The source of the recipes of its programs.
   const RecipeSource& recipes() const {
-    return options_.recipes != nullptr ? *options_.recipes : unfused_;
+    return options_.recipes != nullptr ? *options_.recipes : fusion_;
   }
   // A class of this job's group and memory, out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
@@ -215,7 +216,7 @@ class Job {
   std::unique_ptr<BackendGroups> groups_;
   std::shared_ptr<CapturedMemory> captured_memory_ = std::make_shared<CapturedMemory>();
   std::unique_ptr<Temporaries> temporaries_;  // of programs; destroyed after all plans
-  const UnfusedRecipes unfused_{};            // the recipes if the options have none
+  const FusionRecipes fusion_{};              // the recipes if the options have none
   std::unique_ptr<GroupStop> stop_;           // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;

@@ -158,7 +158,7 @@ PARTS_EXPORT int32_t cotune_parts_collective_slot(const Parts* parts, uint64_t i
   if (index >= collectives.size()) return -1;
   for (const cotune::RecipeStep& step : parts->recipe.steps) {
     const cotune::BackendStep* const backend = step.backend_step();
-    if (backend != nullptr && backend->collective == collectives[index]) {
+    if (backend != nullptr && backend->first() == collectives[index]) {
       return step.outputs.front();
     }
   }

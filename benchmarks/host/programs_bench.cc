@@ -222,7 +222,7 @@ class Workload {
   void* At(SlotIndex slot) const { return slots_[static_cast<size_t>(slot)]; }
 
   Call CallOf(const RecipeStep& step) const {
-    const Problem problem = program_.ProblemOf(step.backend_step()->collective, rows_, 0);
+    const Problem problem = program_.ProblemOf(step.backend_step()->first(), rows_, 0);
     return {.collective = problem.cls.collective,
             .dtype = problem.cls.dtype,
             .reduction = problem.cls.reduction,

@@ -50,13 +50,14 @@ class FormLister {
       : backends_(backends), rules_(rules), program_(program), problem_(problem), form_(form) {}
 
   Result<ChoiceCombinations> List(std::vector<Refusal>& refusals) const {
-    COTUNE_TRY(const std::vector<BackendCall> bare, CallsOf({}));
+    COTUNE_TRY(const std::vector<BackendCall> bare, CallsOf(form_.Buckets()));
     ChoiceCombinations combinations(form_.positions.size());
     for (size_t place = 0; place < bare.size(); ++place) {
       const Position& position = form_.positions[place];
       const Problem& problem = bare[place].problem;
       if (!bare[place].why_plain.empty()) {
-        refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
+        refusals.push_back({fmt::format("registered buffers for {} {} ({})",
+                                        position.is_bucket() ? "bucket" : "collective", place + 1,
                                         Name(problem.cls.collective)),
                             bare[place].why_plain});
       }
@@ -91,7 +92,9 @@ class FormLister {
                             "numerics=same rounds every value, and a region may round fewer"});
         continue;
       }
-      Result<std::vector<BackendCall>> with_it = CallsOf({&region, 1});
+      std::vector<Region> with_buckets = form_.Buckets();
+      with_buckets.push_back(region);
+      Result<std::vector<BackendCall>> with_it = CallsOf(with_buckets);
       if (!with_it) {
         refusals.push_back({fmt::format("{}={}", kFuseKey, fuse), with_it.error().ToText()});
         continue;

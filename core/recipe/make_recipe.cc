@@ -1,6 +1,7 @@
 #include "core/recipe/make_recipe.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -67,7 +68,7 @@ class Levels {
   std::vector<std::vector<size_t>> BackendStepsAt(int level) const {
     std::vector<std::vector<size_t>> groups;
     for (const size_t collective : graph_.collectives()) {
-      if (level_of_[collective] != level) continue;
+      if (group_of_[collective] != collective || level_of_[collective] != level) continue;
       std::vector<size_t>& nodes = groups.emplace_back();
       for (size_t node = 0; node < group_of_.size(); ++node) {
         if (group_of_[node] == collective) nodes.push_back(node);
@@ -126,17 +127,99 @@ class Levels {
   }
 
   const ProgramGraph& graph_;
-  // The group of each node, by the collective in it; a local operation outside of regions is one of
+  // The group of each node, by the first collective in it; a local operation outside of regions is one of
   // its own. Levels are those of the groups.
   std::vector<size_t> group_of_;
   std::vector<int> level_of_;
   int last_ = 0;
 };
 
+// Splits local operations that have more operands than a program may have.
+class PartSplitter {
+ public:
+  // The nodes may stand in one part.
+  PartSplitter(const ProgramGraph& graph, std::vector<size_t> nodes)
+      : graph_(graph), nodes_(std::move(nodes)) {}
+
+  // Each part reads values of earlier ones alone, and overwrites no input that a later one reads.
+  std::vector<std::vector<size_t>> Split() {
+    if (nodes_.empty()) return {};
+    if (Fits(nodes_)) return {nodes_};
+    std::vector<std::vector<size_t>> parts(1);
+    for (const size_t node : InOrder()) {
+      std::vector<size_t> longer = parts.back();
+      longer.insert(std::upper_bound(longer.begin(), longer.end(), node), node);
+      if (parts.back().empty() || Fits(longer)) {
+        parts.back() = std::move(longer);
+      } else {
+        parts.push_back({node});
+      }
+    }
+    return parts;
+  }
+
+ private:
+  bool Fits(const std::vector<size_t>& nodes) const {
+    const std::set<size_t> inside(nodes.begin(), nodes.end());
+    std::set<ValueIndex> entering;
+    std::set<ValueIndex> leaving;
+    for (const size_t node : nodes) {
+      for (const ValueIndex value : ReadBy(graph_.nodes()[node])) {
+        if (graph_.is_input(value) || !inside.contains(NodeOf(value))) entering.insert(value);
+      }
+    }
+    for (size_t reader = 0; reader < graph_.nodes().size(); ++reader) {
+      if (inside.contains(reader)) continue;
+      for (const ValueIndex value : ReadBy(graph_.nodes()[reader])) {
+        if (!graph_.is_input(value) && inside.contains(NodeOf(value))) leaving.insert(value);
+      }
+    }
+    for (const ProgramOutput& output : graph_.outputs()) {
+      if (!graph_.is_input(output.value) && inside.contains(NodeOf(output.value))) {
+        leaving.insert(output.value);
+      }
+    }
+    return entering.size() <= kProgramInputsMax && leaving.size() <= kProgramOutputsMax;
+  }
+  size_t NodeOf(ValueIndex value) const {
+    return static_cast<size_t>(value) - graph_.inputs().size();
+  }
+
+  // Operands before readers, and readers of an input before the node that overwrites it. If a node
+  // that overwrites an input is needed by a reader of that input, the order of the graph decides.
+  std::vector<size_t> InOrder() const {
+    std::vector<size_t> left = nodes_;
+    std::vector<size_t> ordered;
+    while (!left.empty()) {
+      const auto next = std::find_if(left.begin(), left.end(), [&](size_t node) {
+        return std::none_of(left.begin(), left.end(),
+                            [&](size_t other) { return other != node && IsBefore(other, node); });
+      });
+      const auto taken = next == left.end() ? left.begin() : next;
+      ordered.push_back(*taken);
+      left.erase(taken);
+    }
+    return ordered;
+  }
+  bool IsBefore(size_t first, size_t second) const {
+    const std::vector<ValueIndex> read = ReadBy(graph_.nodes()[second]);
+    if (std::find(read.begin(), read.end(), graph_.value_of_node(first)) != read.end()) return true;
+    const std::vector<ValueIndex> read_first = ReadBy(graph_.nodes()[first]);
+    return std::any_of(
+        graph_.outputs().begin(), graph_.outputs().end(), [&](const ProgramOutput& output) {
+          return output.value == graph_.value_of_node(second) && output.into >= 0 &&
+                 std::find(read_first.begin(), read_first.end(), output.into) != read_first.end();
+        });
+  }
+
+  const ProgramGraph& graph_;
+  std::vector<size_t> nodes_;
+};
+
 // Appends steps and gives each value its slot.
 class RecipeMaker {
  public:
-  explicit RecipeMaker(const ProgramGraph& graph) : graph_(graph), recipe_{graph, {}, {}} {
+  explicit RecipeMaker(const ProgramGraph& graph) : graph_(graph), recipe_{graph, {}, {}, {}} {
     const auto inputs = static_cast<SlotIndex>(graph.inputs().size());
     for (SlotIndex slot = 0; slot < inputs; ++slot) slots_[slot] = slot;
     for (size_t i = 0; i < graph.outputs().size(); ++i) {
@@ -148,7 +231,8 @@ class RecipeMaker {
     }
   }
 
-  // Adds a step that runs `nodes`; the steps that define its operands were added before.
+  // Adds a step that runs `nodes`, whose values leave it in this order; the steps that define its
+  // operands were added before.
   // kUnsupported: a region has more operands than a program may have.
   Status Add(std::variant<BackendStep, PartStep> work, const std::vector<size_t>& nodes) {
     const std::set<size_t> inside(nodes.begin(), nodes.end());
@@ -178,8 +262,9 @@ class RecipeMaker {
                       "most",
                       entering.size(), leaving.size(), kProgramInputsMax, kProgramOutputsMax));
     }
-    const ProgramGraph own = graph_.Region(nodes, leaving);
-    RecipeStep step{work, nodes, is_part ? own.Lower() : own, {}, {}};
+    const std::vector<size_t> ascending(inside.begin(), inside.end());
+    const ProgramGraph own = graph_.Region(ascending, leaving);
+    RecipeStep step{std::move(work), ascending, is_part ? own.Lower() : own, {}, {}};
     for (const auto& [value, operands] : entering) {
       step.inputs.push_back(SlotOf(value));
       Read(value, operands);
@@ -190,6 +275,18 @@ class RecipeMaker {
     }
     recipe_.steps.push_back(std::move(step));
     return {};
+  }
+
+  // Packs the operands of a bucket, and its values.
+  void Pack(const std::vector<size_t>& bucket) {
+    std::vector<ValueIndex> operands;
+    std::vector<ValueIndex> values;
+    for (const size_t node : bucket) {
+      operands.push_back(ReadBy(graph_.nodes()[node]).front());
+      values.push_back(graph_.value_of_node(node));
+    }
+    recipe_.packs.push_back(std::move(operands));
+    recipe_.packs.push_back(std::move(values));
   }
 
   Recipe Finish() { return std::move(recipe_); }
@@ -242,7 +339,10 @@ class OutputReuse {
   void Apply() {
     for (size_t i = 0; i < recipe_.temporaries.size();) {
       const SlotIndex slot = first_temporary_ + static_cast<SlotIndex>(i);
-      const std::optional<SlotIndex> output = Reuse(recipe_.temporaries[i].last_step, slot);
+      std::optional<SlotIndex> output;
+      if (!IsPiece(recipe_.temporaries[i].value)) {
+        output = Reuse(recipe_.temporaries[i].last_step, slot);
+      }
       if (!output) {
         ++i;
         continue;
@@ -253,6 +353,11 @@ class OutputReuse {
   }
 
  private:
+  bool IsPiece(ValueIndex value) const {
+    return std::any_of(recipe_.packs.begin(), recipe_.packs.end(), [&](const auto& pack) {
+      return std::find(pack.begin(), pack.end(), value) != pack.end();
+    });
+  }
   // The output that the step lets the temporary lie in, if there is one; the part then overwrites
   // the temporary.
   std::optional<SlotIndex> Reuse(size_t last_step, SlotIndex temporary) {
@@ -293,6 +398,50 @@ class OutputReuse {
   Recipe& recipe_;
 };
 
+// Nothing if the collectives of a bucket can run as one; else the reason. `pieces` are those of the
+// buckets before.
+std::optional<std::string> WhyNotPacked(const ProgramGraph& graph, const Region& bucket,
+                                        std::set<ValueIndex>& pieces) {
+  const auto& first = std::get<CollectiveNode>(graph.nodes()[bucket.nodes.front()]);
+  if (first.collective != Collective::kAllReduce && first.collective != Collective::kBroadcast) {
+    return fmt::format("the blocks of several {}s do not lie one after another in a packed value",
+                       Name(first.collective));
+  }
+  for (const size_t node : bucket.nodes) {
+    const auto& collective = std::get<CollectiveNode>(graph.nodes()[node]);
+    const ValueIndex value = graph.value_of_node(node);
+    if (collective.collective != first.collective || collective.reduction != first.reduction ||
+        collective.root != first.root ||
+        graph.type(value).dtype != graph.type(graph.value_of_node(bucket.nodes.front())).dtype) {
+      return "the collectives of a bucket have one kind, reduction, root and dtype";
+    }
+    if (graph.is_input(collective.operand)) return "an operand of a bucket is an input";
+    for (const ValueIndex piece : {collective.operand, value}) {
+      if (!pieces.insert(piece).second) return "a value of a bucket would have two places";
+      for (const ProgramOutput& output : graph.outputs()) {
+        if (output.value == piece) return "a value of a bucket is an output";
+      }
+    }
+  }
+  if (bucket.nodes.size() > kProgramInputsMax) return "a bucket has more than 16 collectives";
+  return std::nullopt;
+}
+
+Status CheckRegion(const ProgramGraph& graph, const Region& region,
+                   std::set<ValueIndex>& pieces) {
+  const auto collectives = static_cast<size_t>(
+      std::count_if(region.nodes.begin(), region.nodes.end(),
+                    [&](size_t node) { return IsCollective(graph, node); }));
+  if (collectives == 1) return {};
+  if (collectives == 0 || collectives < region.nodes.size()) {
+    return Fail(ErrorCode::kUnsupported,
+                "a region has one collective, or several and no local operation");
+  }
+  std::optional<std::string> reason = WhyNotPacked(graph, region, pieces);
+  if (reason) return Fail(ErrorCode::kUnsupported, *std::move(reason));
+  return {};
+}
+
 }  // namespace
 
 size_t CollectiveOf(const ProgramGraph& graph, const Region& region) {
@@ -304,11 +453,9 @@ size_t CollectiveOf(const ProgramGraph& graph, const Region& region) {
 
 Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions) {
   std::set<size_t> taken;
+  std::set<ValueIndex> pieces;
   for (const Region& region : regions) {
-    const auto is_collective = [&](size_t node) { return IsCollective(graph, node); };
-    if (std::count_if(region.nodes.begin(), region.nodes.end(), is_collective) != 1) {
-      return Fail(ErrorCode::kUnsupported, "a region has one collective");
-    }
+    COTUNE_RETURN_IF_ERROR(CheckRegion(graph, region, pieces));
     for (const size_t node : region.nodes) {
       if (taken.insert(node).second) continue;
       return Fail(ErrorCode::kUnsupported, "two regions have the same operation",
@@ -321,10 +468,23 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> reg
   for (int level = 0; level <= levels.last(); ++level) {
     for (const Rows rows : {Rows::kOne, Rows::kAll, Rows::kShare}) {
       const std::vector<size_t> part = levels.PartAt(level, rows);
-      if (!part.empty()) COTUNE_RETURN_IF_ERROR(maker.Add(PartStep{}, part));
+      for (const std::vector<size_t>& nodes : PartSplitter(graph, part).Split()) {
+        COTUNE_RETURN_IF_ERROR(maker.Add(PartStep{}, nodes));
+      }
     }
     for (const std::vector<size_t>& nodes : levels.BackendStepsAt(level)) {
-      COTUNE_RETURN_IF_ERROR(maker.Add(BackendStep{CollectiveOf(graph, {nodes})}, nodes));
+      BackendStep work;
+      std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(work.collectives),
+                   [&](size_t node) { return IsCollective(graph, node); });
+      // A step has its inputs in the order of values; the pieces have it, too.
+      std::vector<size_t> ordered = nodes;
+      if (work.is_bucket()) {
+        std::sort(ordered.begin(), ordered.end(), [&](size_t a, size_t b) {
+          return ReadBy(graph.nodes()[a]) < ReadBy(graph.nodes()[b]);
+        });
+        maker.Pack(ordered);
+      }
+      COTUNE_RETURN_IF_ERROR(maker.Add(std::move(work), ordered));
     }
   }
   Recipe recipe = maker.Finish();

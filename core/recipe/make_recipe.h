@@ -12,16 +12,21 @@
 
 namespace cotune {
 
-// Nodes of a graph that one backend step runs together: ascending, with just one collective.
+// Nodes of a graph that one backend step runs together, ascending: a collective with the local
+// operations around it, or a bucket of 2 to 16 collectives alone.
 struct Region {
   std::vector<size_t> nodes;
   bool operator==(const Region&) const = default;
 };
+// The first collective of a region.
 size_t CollectiveOf(const ProgramGraph& graph, const Region& region);
 
 // Each region is one step, and so is each collective that stands in none. Local operations between
-// two of these are one part, because a generator of code makes one loop of them. kUnsupported: two
-// regions overlap, or the steps would wait for each other.
+// two of these are one part, because a generator of code makes one loop of them; more operands than
+// a program may have make several parts of them. kUnsupported: two regions overlap, the steps would
+// wait for each other, or the collectives of a bucket cannot be packed. They can if they are
+// all_reduces or broadcasts that differ in their operands alone, and if all operands and values are
+// different temporaries.
 Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions);
 
 // Without regions: every collective runs by itself.

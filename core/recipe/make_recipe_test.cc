@@ -24,7 +24,7 @@ TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
                           "return %y, %t into %r\n"));
   ASSERT_THAT(recipe.steps, SizeIs(2));
   ASSERT_NE(recipe.steps[0].backend_step(), nullptr);
-  EXPECT_EQ(recipe.steps[0].backend_step()->collective, 0u);
+  EXPECT_THAT(recipe.steps[0].backend_step()->collectives, ElementsAre(0));
   EXPECT_THAT(recipe.steps[0].inputs, ElementsAre(0));
   // Inputs are slots 0 to 2, the outputs 3 and 4. The sum lies where %y will.
   EXPECT_THAT(recipe.steps[0].outputs, ElementsAre(3));

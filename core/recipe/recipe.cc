@@ -8,13 +8,70 @@
 namespace cotune {
 namespace {
 
-constexpr uint64_t kAlignmentBytes = 256;
-
-uint64_t BytesOf(const ValueType& type, int32_t world_size, uint64_t rows) {
+// The bytes that a temporary occupies.
+uint64_t PlaceBytes(const ValueType& type, int32_t world_size, uint64_t rows) {
   const uint64_t own_rows = type.rows == Rows::kOne   ? 1
                             : type.rows == Rows::kAll ? rows
                                                       : rows / static_cast<uint64_t>(world_size);
-  return own_rows * type.columns * SizeBytes(type.dtype);
+  const uint64_t bytes = own_rows * type.columns * SizeBytes(type.dtype);
+  return (bytes + kPieceAlignmentBytes - 1) / kPieceAlignmentBytes * kPieceAlignmentBytes;
+}
+
+// Temporaries that lie one after another: the pieces of a packed value, or one with memory of its
+// own.
+struct Block {
+  std::vector<size_t> temporaries;
+  size_t first_step = 0;
+  size_t last_step = 0;
+  uint64_t bytes = 0;
+  uint64_t begin = 0;
+};
+
+std::vector<Block> BlocksOf(const Recipe& recipe, int32_t world_size, uint64_t rows) {
+  std::vector<Block> blocks;
+  std::vector<bool> is_placed(recipe.temporaries.size());
+  const auto add = [&](Block& block, size_t index) {
+    const RecipeTemporary& temporary = recipe.temporaries[index];
+    const bool is_first = block.temporaries.empty();
+    block.first_step =
+        is_first ? temporary.first_step : std::min(block.first_step, temporary.first_step);
+    block.last_step = std::max(block.last_step, temporary.last_step);
+    block.bytes += PlaceBytes(recipe.graph.type(temporary.value), world_size, rows);
+    block.temporaries.push_back(index);
+    is_placed[index] = true;
+  };
+  for (size_t i = 0; i < recipe.temporaries.size(); ++i) {
+    if (is_placed[i]) continue;
+    Block block;
+    const auto pack = std::find_if(recipe.packs.begin(), recipe.packs.end(), [&](const auto& each) {
+      return std::find(each.begin(), each.end(), recipe.temporaries[i].value) != each.end();
+    });
+    if (pack == recipe.packs.end()) {
+      add(block, i);
+    } else {
+      for (const ValueIndex piece : *pack) {
+        const auto found =
+            std::find_if(recipe.temporaries.begin(), recipe.temporaries.end(),
+                         [&](const RecipeTemporary& each) { return each.value == piece; });
+        add(block, static_cast<size_t>(found - recipe.temporaries.begin()));
+      }
+    }
+    blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
+// The problem of the packed value of a bucket, whose collectives are of one class.
+Problem PackedProblem(const Recipe& recipe, const Program& program, const RecipeStep& step,
+                      uint64_t rows, uint64_t topology_digest) {
+  std::vector<ValueIndex> values;
+  for (const size_t node : step.backend_step()->collectives) {
+    values.push_back(recipe.graph.value_of_node(node));
+  }
+  Problem problem = program.ProblemOf(step.backend_step()->first(), rows, topology_digest);
+  problem.count = PackedBytes(recipe.graph, values, program.group().world_size, rows) /
+                  SizeBytes(problem.cls.dtype);
+  return problem;
 }
 
 }  // namespace
@@ -25,7 +82,7 @@ std::vector<size_t> Recipe::backend_steps() const {
     if (steps[i].backend_step() != nullptr) found.push_back(i);
   }
   std::sort(found.begin(), found.end(), [&](size_t a, size_t b) {
-    return steps[a].backend_step()->collective < steps[b].backend_step()->collective;
+    return steps[a].backend_step()->first() < steps[b].backend_step()->first();
   });
   return found;
 }
@@ -53,8 +110,11 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
     }
     GroupShape group = program.group();
     group.buffers = is_symmetric ? BufferClass::kSymmetric : BufferClass::kPlain;
-    if (step.program.is_single_collective()) {
-      Problem problem = own.ProblemOf(step.backend_step()->collective, rows, topology_digest);
+    const bool is_bucket = step.backend_step()->is_bucket();
+    if (is_bucket || step.program.is_single_collective()) {
+      Problem problem =
+          is_bucket ? PackedProblem(recipe, own, step, rows, topology_digest)
+                    : own.ProblemOf(step.backend_step()->first(), rows, topology_digest);
       problem.cls.buffer_class = group.buffers;
       COTUNE_TRY(Program single, Program::SingleCollective(problem.cls));
       calls.push_back({std::move(single), problem, std::move(why_plain)});
@@ -67,32 +127,37 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
   return calls;
 }
 
+uint64_t PackedBytes(const ProgramGraph& graph, const std::vector<ValueIndex>& pieces,
+                     int32_t world_size, uint64_t rows) {
+  uint64_t bytes = 0;
+  for (const ValueIndex piece : pieces) bytes += PlaceBytes(graph.type(piece), world_size, rows);
+  return bytes;
+}
+
 TemporaryLayout LayOut(const Recipe& recipe, int32_t world_size, uint64_t rows) {
   TemporaryLayout layout;
-  struct Placed {
-    const RecipeTemporary* temporary;
-    uint64_t begin, end;
-  };
-  std::vector<Placed> placed;
-  for (const RecipeTemporary& temporary : recipe.temporaries) {
-    const uint64_t bytes = BytesOf(recipe.graph.type(temporary.value), world_size, rows);
-    const uint64_t rounded = (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+  layout.offsets.resize(recipe.temporaries.size());
+  std::vector<Block> blocks = BlocksOf(recipe, world_size, rows);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    Block& block = blocks[i];
     // The lowest place that is free while this one is alive.
     std::vector<std::pair<uint64_t, uint64_t>> taken;
-    for (const Placed& other : placed) {
-      const bool overlaps = other.temporary->last_step >= temporary.first_step &&
-                            other.temporary->first_step <= temporary.last_step;
-      if (overlaps) taken.emplace_back(other.begin, other.end);
+    for (size_t j = 0; j < i; ++j) {
+      const Block& other = blocks[j];
+      if (other.last_step < block.first_step || other.first_step > block.last_step) continue;
+      taken.emplace_back(other.begin, other.begin + other.bytes);
     }
     std::sort(taken.begin(), taken.end());
-    uint64_t begin = 0;
     for (const auto& [from, to] : taken) {
-      if (begin + rounded <= from) break;
-      begin = std::max(begin, to);
+      if (block.begin + block.bytes <= from) break;
+      block.begin = std::max(block.begin, to);
     }
-    placed.push_back({&temporary, begin, begin + rounded});
-    layout.offsets.push_back(begin);
-    layout.bytes = std::max(layout.bytes, begin + rounded);
+    uint64_t offset = block.begin;
+    for (const size_t temporary : block.temporaries) {
+      layout.offsets[temporary] = offset;
+      offset += PlaceBytes(recipe.graph.type(recipe.temporaries[temporary].value), world_size, rows);
+    }
+    layout.bytes = std::max(layout.bytes, offset);
   }
   return layout;
 }

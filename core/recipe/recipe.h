@@ -21,9 +21,14 @@ namespace cotune {
 using SlotIndex = int32_t;
 
 // Runs by a backend's choice, which the id of the recipe names: a collective, alone or with local
-// operations around it.
+// operations around it, or a bucket.
 struct BackendStep {
-  size_t collective = 0;  // its node in the graph of the recipe
+  // Its nodes in the graph of the recipe, ascending. Several are a bucket: they run as one
+  // collective of a packed value, in which their operands lie one after another.
+  std::vector<size_t> collectives;
+
+  size_t first() const { return collectives.front(); }
+  bool is_bucket() const { return collectives.size() > 1; }
 };
 
 // Runs on each rank alone.
@@ -35,7 +40,8 @@ struct RecipeStep {
   // that they make by themselves; that of a part is lowered.
   std::vector<size_t> nodes;
   ProgramGraph program;
-  // The slots of the operands and values: one for each input and output of `program`.
+  // The slots of the operands and values: one for each input and output of `program`; of a bucket
+  // in the order of their addresses.
   std::vector<SlotIndex> inputs;
   std::vector<SlotIndex> outputs;
 
@@ -43,7 +49,7 @@ struct RecipeStep {
   bool is_part() const { return backend_step() == nullptr; }
 };
 
-// A value that only steps see.
+// A value that only steps see. It is one piece of a packed value, or has memory of its own.
 struct RecipeTemporary {
   ValueIndex value = 0;   // a value of the recipe's graph
   size_t first_step = 0;  // that defines it
@@ -57,6 +63,8 @@ struct Recipe {
   ProgramGraph graph;
   std::vector<RecipeStep> steps;
   std::vector<RecipeTemporary> temporaries;
+  // The pieces of each packed value, in the order of their addresses. They are temporaries.
+  std::vector<std::vector<ValueIndex>> packs;
 
   // The indexes of the steps that choices run, in the order of the steps of an id: by their
   // collectives in the graph. They may run in another order.
@@ -65,7 +73,9 @@ struct Recipe {
 
 // A backend step as its backend is asked for it.
 struct BackendCall {
-  Program program;  // a single collective, or one with local operations around it
+  // A single collective, which may be that of a packed value, or one with local operations around
+  // it.
+  Program program;
   Problem problem;  // that of the program's anchor
   // Why it runs on plain buffers although the operands of the program are registered; "" if it does
   // not, or they are not.
@@ -78,9 +88,18 @@ struct BackendCall {
 Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Program& program,
                                               uint64_t rows, uint64_t topology_digest);
 
-// Places of the temporaries at R rows. Two that are never alive at the same time may share memory.
+// Each piece of a packed value begins at a multiple of so many bytes. The bytes between two pieces
+// take part in the collective and are never read.
+inline constexpr uint64_t kPieceAlignmentBytes = 256;
+// The bytes of a packed value at R rows.
+uint64_t PackedBytes(const ProgramGraph& graph, const std::vector<ValueIndex>& pieces,
+                     int32_t world_size, uint64_t rows);
+
+// Places of the temporaries at R rows. Two that are never alive at the same time may share memory;
+// the pieces of a packed value lie one after another.
 struct TemporaryLayout {
-  std::vector<uint64_t> offsets;  // multiples of 256, in the order of the temporaries
+  // Multiples of kPieceAlignmentBytes, in the order of the temporaries.
+  std::vector<uint64_t> offsets;
   uint64_t bytes = 0;             // in all
 };
 TemporaryLayout LayOut(const Recipe& recipe, int32_t world_size, uint64_t rows);

@@ -72,14 +72,22 @@ std::string FuseText(const ProgramGraph& graph, const Region& region) {
 }
 
 Result<Recipe> RecipeByFuseKeys(const ProgramGraph& graph, const ChoiceId& id) {
-  const std::vector<size_t>& collectives = graph.collectives();
-  COTUNE_TRY(const std::vector<ChoiceId> steps, ChoicesFor(collectives.size(), id));
-  std::vector<Region> regions;
+  return RecipeOfForm(FormWithoutRegions("", graph), id);
+}
+
+Result<Recipe> RecipeOfForm(const Form& form, const ChoiceId& id) {
+  COTUNE_TRY(const std::vector<ChoiceId> steps, ChoicesFor(form.positions.size(), id));
+  std::vector<Region> regions = form.Buckets();
   for (size_t i = 0; i < steps.size(); ++i) {
-    COTUNE_TRY(Region region, RegionOf(graph, collectives[i], steps[i]));
+    const Position& position = form.positions[i];
+    if (position.is_bucket() && steps[i].HostKey(kFuseKey).empty()) continue;
+    if (position.is_bucket()) {
+      return Fail(ErrorCode::kUnsupported, "nothing runs inside of a bucket", steps[i].text());
+    }
+    COTUNE_TRY(Region region, RegionOf(form.graph, position.collectives.front(), steps[i]));
     if (region.nodes.size() > 1) regions.push_back(std::move(region));
   }
-  return MakeRecipe(graph, regions);
+  return MakeRecipe(form.graph, regions);
 }
 
 Result<std::string> ViaOf(const ChoiceId& id) {

@@ -32,6 +32,8 @@ std::string FuseText(const ProgramGraph& graph, const Region& region);
 // The recipe of a graph by the `fuse` keys of an id, whatever its form is. kUnsupported: the id has
 // another number of steps, a key names no operation, or the steps would wait for each other.
 Result<Recipe> RecipeByFuseKeys(const ProgramGraph& graph, const ChoiceId& id);
+// The same for a form, whose buckets are steps. The key `via` is not looked at.
+Result<Recipe> RecipeOfForm(const Form& form, const ChoiceId& id);
 
 // The choices of the backend steps of a recipe, in their order, with the host's keys. kUnsupported:
 // the id has another number of steps.

@@ -9,8 +9,16 @@ namespace cotune {
 
 Form FormWithoutRegions(std::string via, const ProgramGraph& graph) {
   Form form{std::move(via), graph, {}};
-  for (const size_t collective : graph.collectives()) form.positions.push_back({collective, {}});
+  for (const size_t collective : graph.collectives()) form.positions.push_back({{collective}});
   return form;
+}
+
+std::vector<Region> Form::Buckets() const {
+  std::vector<Region> buckets;
+  for (const Position& position : positions) {
+    if (position.is_bucket()) buckets.push_back({position.collectives});
+  }
+  return buckets;
 }
 
 FormList UnfusedRecipes::Forms(const Program& program, uint64_t /*rows*/,

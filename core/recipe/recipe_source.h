@@ -16,17 +16,23 @@
 
 namespace cotune {
 
-// A collective of a form, and the regions in which a backend may run it instead of by itself.
+// A collective of a form, and the regions in which a backend may run it instead of by itself; or a
+// bucket, which has no regions.
 struct Position {
-  size_t collective = 0;        // its node in the graph of the form
-  std::vector<Region> regions;  // in the order in which they are asked for, the best guess first
+  std::vector<size_t> collectives;  // nodes in the graph of the form, ascending; of a bucket several
+  std::vector<Region> regions{};    // in the order in which they are asked for, the best guess first
+
+  bool is_bucket() const { return collectives.size() > 1; }
 };
 
 // One way to write a program, before it is known which choices run its steps.
 struct Form {
   std::string via;  // the value of the key `via` in its ids; "": the program as it is
   ProgramGraph graph;
-  std::vector<Position> positions;  // one for each collective, in order
+  std::vector<Position> positions;  // in the order of their first collectives
+
+  // The buckets, as regions of the graph.
+  std::vector<Region> Buckets() const;
 };
 // Every collective of the graph, and no region.
 Form FormWithoutRegions(std::string via, const ProgramGraph& graph);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <random>
 #include <string_view>
 #include <vector>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
@@ -479,6 +481,51 @@ class Writer {
 
 std::string RandomProgram(uint64_t seed, int world_size, int collectives_max) {
   return Writer(seed, world_size, collectives_max).Write();
+}
+
+std::string RandomBucketProgram(uint64_t seed, int world_size) {
+  std::mt19937_64 random(seed);
+  const auto number = [&](uint64_t end) { return random() % end; };
+  static constexpr std::string_view kDtypes[] = {"f32", "bf16", "f16", "i32", "f64", "i64"};
+  static constexpr std::string_view kReductions[] = {"all_reduce sum {}", "all_reduce max {}"};
+  static constexpr int kColumns[] = {1, 3, 64, 130, 1000};
+  const std::string_view dtype = kDtypes[number(std::size(kDtypes))];
+  const bool is_broadcast = number(4) == 0;
+  const std::string call =
+      is_broadcast ? fmt::format("broadcast {{}}, root={}", number(static_cast<uint64_t>(world_size)))
+                   : std::string(kReductions[number(std::size(kReductions))]);
+  const uint64_t collectives = 2 + number(6);
+  std::string inputs;
+  std::string nodes;
+  std::vector<std::string> outputs;
+  std::string twice;  // the operand of an earlier collective
+  for (uint64_t i = 0; i < collectives; ++i) {
+    const std::string_view rows = number(3) == 0 ? "1" : "R";
+    const int columns = kColumns[number(std::size(kColumns))];
+    inputs += fmt::format("%x{} = input {} [{}, {}]\n", i, dtype, rows, columns);
+    std::string operand = fmt::format("%x{}", i);
+    if (number(3) == 0) {
+      nodes += fmt::format("%p{} = relu {}\n", i, operand);
+      operand = fmt::format("%p{}", i);
+      if (number(3) == 0) outputs.push_back(operand);
+    }
+    const bool is_again = !twice.empty() && number(4) == 0;
+    const std::string sent = is_again ? twice : operand;
+    nodes += fmt::format("%s{} = {}\n", i, fmt::format(fmt::runtime(call), sent));
+    twice = operand;
+    // An operand that no collective sends is read here, so that nothing is without use.
+    if (is_again) nodes += fmt::format("%q{} = neg {}\n", i, operand);
+    if (is_again) outputs.push_back(fmt::format("%q{}", i));
+    const bool is_read = number(2) == 0;
+    if (is_read) {
+      nodes += fmt::format("%y{} = abs %s{}\n", i, i);
+      // An input may be overwritten if no later node reads it.
+      const bool overwrites = !is_again && operand[1] == 'p' && number(2) == 0;
+      outputs.push_back(overwrites ? fmt::format("%y{} into %x{}", i, i) : fmt::format("%y{}", i));
+    }
+    if (!is_read || number(3) == 0) outputs.push_back(fmt::format("%s{}", i));
+  }
+  return fmt::format("{}{}return {}\n", inputs, nodes, fmt::join(outputs, ", "));
 }
 
 }  // namespace cotune

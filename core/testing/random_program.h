@@ -17,6 +17,11 @@ inline constexpr int kAnyCollectives = 64;
 // has time for more.
 std::string RandomProgram(uint64_t seed, int world_size, int collectives_max = 2);
 
+// A program of 2 to 7 collectives that do not depend on each other and differ in their sizes alone.
+// Their operands are inputs, temporaries, outputs, or that of the collective before; their values
+// are outputs, or are read by operations that may overwrite inputs.
+std::string RandomBucketProgram(uint64_t seed, int world_size);
+
 }  // namespace cotune
 
 #endif  // COTUNE_CORE_TESTING_RANDOM_PROGRAM_H_

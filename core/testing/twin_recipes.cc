@@ -77,7 +77,7 @@ FormList TwinRecipes::Forms(const Program& program, uint64_t /*rows*/,
   if (!with_regions_ || !rules.enabled) return list;
   for (Form& form : list.forms) {
     for (Position& position : form.positions) {
-      if (const auto region = WithReader(form.graph, position.collective)) {
+      if (const auto region = WithReader(form.graph, position.collectives.front())) {
         position.regions.push_back(*region);
       }
     }

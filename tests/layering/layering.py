@@ -49,7 +49,7 @@ FOLDERS = {
     "tests/simulated": ["core", "sync"],
 }
 # Folders that have their rules before their first file.
-PLANNED = ("fusion", "hierarchy")
+PLANNED = ("hierarchy",)
 # The stages of a folder, in the order of their includes. A file beside the stages may include all of them.
 STAGES = {
     "core": ["base", "problem", "recipe", "ranks", "backend", "selection", "events", "database", "choice", "benchmark", "scheduler"],

@@ -263,8 +263,10 @@ TEST_P(ProgramChoices, AllGiveWhatTheEvaluatorGives) {
       }
       size_t choices = 0;
       for (uint64_t seed = 0; seed < kPrograms; ++seed) {
-        const std::string text = RandomProgram(
-            100'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size, kAnyCollectives);
+        const uint64_t of_ranks = 100'000 + seed * 8 + static_cast<uint64_t>(world_size);
+        const std::string text = seed % 4 == 3
+                                     ? RandomBucketProgram(of_ranks, world_size)
+                                     : RandomProgram(of_ranks, world_size, kAnyCollectives);
         static constexpr uint64_t kRows[] = {1, 0, 3, 7, 30};
         const uint64_t rows = kRows[seed % std::size(kRows)];
         const std::string wrong =
@@ -304,8 +306,9 @@ TEST_P(ProgramChoices, GiveTheSameBitsByTheSameNumerics) {
       }
       SeenBits seen;
       for (uint64_t seed = 0; seed < kPrograms; ++seed) {
-        const std::string text =
-            RandomProgram(200'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size);
+        const uint64_t of_ranks = 200'000 + seed * 8 + static_cast<uint64_t>(world_size);
+        const std::string text = seed % 4 == 3 ? RandomBucketProgram(of_ranks, world_size)
+                                               : RandomProgram(of_ranks, world_size);
         static constexpr uint64_t kRows[] = {1, 3, 7, 30, 333};
         const uint64_t rows = kRows[seed % std::size(kRows)];
         const std::string wrong = CompareBits(**job, text, rows, seed, seen);

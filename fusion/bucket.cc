@@ -1,0 +1,181 @@
+#include "fusion/bucket.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/recipe/make_recipe.h"
+
+namespace cotune {
+namespace {
+
+const CollectiveNode* CollectiveAt(const ProgramGraph& graph, size_t node) {
+  return std::get_if<CollectiveNode>(&graph.nodes()[node]);
+}
+
+bool IsOutput(const ProgramGraph& graph, ValueIndex value) {
+  return std::any_of(graph.outputs().begin(), graph.outputs().end(),
+                     [&](const ProgramOutput& output) { return output.value == value; });
+}
+
+// How many collectives lie on the longest path to each node, itself included. Two with equally many
+// do not depend on each other.
+std::vector<int> CollectiveDepths(const ProgramGraph& graph) {
+  std::vector<int> depths(graph.nodes().size());
+  const auto depth_of = [&](ValueIndex value) {
+    return graph.is_input(value) ? 0 : depths[static_cast<size_t>(value) - graph.inputs().size()];
+  };
+  for (size_t node = 0; node < depths.size(); ++node) {
+    if (const CollectiveNode* const collective = CollectiveAt(graph, node)) {
+      depths[node] = depth_of(collective->operand) + 1;
+      continue;
+    }
+    for (const Operand& operand : std::get<ComputeNode>(graph.nodes()[node]).operands) {
+      if (!operand.is_literal()) depths[node] = std::max(depths[node], depth_of(operand.value));
+    }
+  }
+  return depths;
+}
+
+// The collectives that run together, by their nodes in the graph of the program.
+std::vector<std::vector<size_t>> BucketsOf(const ProgramGraph& graph) {
+  using Kind = std::tuple<int, Collective, Reduction, int32_t, Dtype>;
+  const std::vector<int> depths = CollectiveDepths(graph);
+  std::vector<std::pair<Kind, std::vector<size_t>>> buckets;
+  for (const size_t node : graph.collectives()) {
+    const CollectiveNode& collective = *CollectiveAt(graph, node);
+    if (collective.collective != Collective::kAllReduce &&
+        collective.collective != Collective::kBroadcast) {
+      continue;
+    }
+    const Kind kind{depths[node], collective.collective, collective.reduction, collective.root,
+                    graph.type(collective.operand).dtype};
+    const auto open = std::find_if(buckets.begin(), buckets.end(), [&](const auto& bucket) {
+      return bucket.first == kind && bucket.second.size() < kProgramInputsMax;
+    });
+    if (open == buckets.end()) {
+      buckets.push_back({kind, {node}});
+    } else {
+      open->second.push_back(node);
+    }
+  }
+  std::vector<std::vector<size_t>> several;
+  for (auto& [kind, nodes] : buckets) {
+    if (nodes.size() > 1) several.push_back(std::move(nodes));
+  }
+  return several;
+}
+
+// Writes the graph of the form.
+class BucketWriter {
+ public:
+  explicit BucketWriter(const ProgramGraph& graph)
+      : graph_(graph), parts_{graph.name(), graph.inputs(), {}, {}} {
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      new_values_.push_back(static_cast<ValueIndex>(i));
+    }
+  }
+
+  Result<Form> Write(const std::vector<std::vector<size_t>>& buckets) {
+    std::vector<Position> positions;
+    std::vector<size_t> position_of_bucket(buckets.size(), SIZE_MAX);
+    for (size_t node = 0; node < graph_.nodes().size(); ++node) {
+      const auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const auto& nodes) {
+        return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+      });
+      if (bucket == buckets.end()) {
+        AddAlone(node);
+        if (CollectiveAt(graph_, node) != nullptr) positions.push_back({{LastNode()}});
+        continue;
+      }
+      const size_t collective = AddPacked(node);
+      size_t& position = position_of_bucket[static_cast<size_t>(bucket - buckets.begin())];
+      if (position == SIZE_MAX) {
+        position = positions.size();
+        positions.push_back({{collective}});
+      } else {
+        positions[position].collectives.push_back(collective);
+      }
+    }
+    for (const ProgramOutput& output : graph_.outputs()) {
+      const auto copy = output_copies_.find(output.value);
+      parts_.outputs.push_back(
+          {copy == output_copies_.end() ? New(output.value) : copy->second, output.into});
+    }
+    COTUNE_TRY(ProgramGraph made, ProgramGraph::Make(std::move(parts_)));
+    return Form{kBucket, std::move(made), std::move(positions)};
+  }
+
+ private:
+  ValueIndex New(ValueIndex value) const { return new_values_[static_cast<size_t>(value)]; }
+  size_t LastNode() const { return parts_.nodes.size() - 1; }
+  ValueIndex Append(ProgramNode node) {
+    parts_.nodes.push_back(std::move(node));
+    return static_cast<ValueIndex>(parts_.inputs.size() + LastNode());
+  }
+  ValueIndex AppendCopy(ValueIndex value, Dtype dtype) {
+    return Append(ComputeNode{.op = Op::kCast, .operands = {{.value = value}}, .to = dtype});
+  }
+
+  // Adds a node that stands in no bucket.
+  void AddAlone(size_t node) {
+    ProgramNode copy = graph_.nodes()[node];
+    if (auto* const collective = std::get_if<CollectiveNode>(&copy)) {
+      collective->operand = New(collective->operand);
+    } else {
+      for (Operand& operand : std::get<ComputeNode>(copy).operands) {
+        if (!operand.is_literal()) operand.value = New(operand.value);
+      }
+    }
+    new_values_.push_back(Append(std::move(copy)));
+  }
+
+  // Adds a collective of a bucket, with copies of its operand and its value if these cannot be
+  // pieces. Returns its node.
+  size_t AddPacked(size_t node) {
+    CollectiveNode collective = *CollectiveAt(graph_, node);
+    const ValueIndex operand = collective.operand;
+    const Dtype dtype = graph_.type(operand).dtype;
+    collective.operand = New(operand);
+    const bool is_piece = pieces_.contains(collective.operand);
+    if (graph_.is_input(operand) || IsOutput(graph_, operand) || is_piece) {
+      collective.operand = AppendCopy(collective.operand, dtype);
+    }
+    const ValueIndex value = Append(collective);
+    const size_t made = LastNode();
+    pieces_.insert({collective.operand, value});
+    new_values_.push_back(value);
+    const ValueIndex before = graph_.value_of_node(node);
+    if (IsOutput(graph_, before)) output_copies_[before] = AppendCopy(value, dtype);
+    return made;
+  }
+
+  const ProgramGraph& graph_;
+  ProgramParts parts_;
+  std::vector<ValueIndex> new_values_;  // of each value of the program
+  std::map<ValueIndex, ValueIndex> output_copies_;
+  std::set<ValueIndex> pieces_;
+};
+
+}  // namespace
+
+Result<Form> BucketForm(const ProgramGraph& graph) {
+  const std::vector<std::vector<size_t>> buckets = BucketsOf(graph);
+  if (buckets.empty()) {
+    return Fail(ErrorCode::kUnsupported,
+                "no two all_reduces or broadcasts of one reduction, root and dtype are independent");
+  }
+  COTUNE_TRY(Form form, BucketWriter(graph).Write(buckets));
+  // Copies that overwrite inputs may have to wait for collectives of their bucket.
+  COTUNE_TRY(const Recipe recipe, MakeRecipe(form.graph, form.Buckets()));
+  return form;
+}
+
+}  // namespace cotune

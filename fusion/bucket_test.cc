@@ -1,0 +1,222 @@
+#include "fusion/bucket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/problem/evaluated_value.h"
+#include "core/problem/program_data.h"
+#include "core/problem/program_evaluator.h"
+#include "core/recipe/make_recipe.h"
+#include "core/recipe/recipe_id.h"
+#include "core/testing/random_program.h"
+#include "fusion/rewrite.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+ProgramGraph Graph(const std::string& text) {
+  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+  EXPECT_TRUE(graph.has_value()) << text << graph.error().ToText();
+  return std::move(*graph);
+}
+
+std::vector<std::string> Operations(const RecipeStep& step, const ProgramGraph& graph) {
+  std::vector<std::string> names;
+  for (const size_t node : step.nodes) names.emplace_back(Name(graph.nodes()[node]));
+  return names;
+}
+
+// Three sizes; one operand is an input, one a temporary, and one value is an output.
+constexpr char kMixed[] =
+    "%a = input f32 [R, 8]\n%b = input f32 [1, 3]\n%c = input f32 [R, 100]\n"
+    "%na = neg %a\n"
+    "%s = all_reduce sum %na\n%t = all_reduce sum %b\n%u = all_reduce sum %c\n"
+    "%y = mul %s, 2\n%z = relu %t\nreturn %y, %z, %u\n";
+
+TEST(BucketTest, CopiesStandWhereTheCallersMemoryIs) {
+  const Form form = BucketForm(Graph(kMixed)).value();
+  ASSERT_THAT(form.positions, SizeIs(1));
+  EXPECT_THAT(form.positions[0].collectives, SizeIs(3));
+  const Recipe recipe = MakeRecipe(form.graph, form.Buckets()).value();
+  ASSERT_THAT(recipe.backend_steps(), SizeIs(1));
+  std::vector<std::string> before;
+  std::vector<std::string> after;
+  bool is_after = false;
+  for (const RecipeStep& step : recipe.steps) {
+    if (!step.is_part()) {
+      is_after = true;
+      EXPECT_THAT(Operations(step, form.graph), ElementsAre("all_reduce", "all_reduce", "all_reduce"));
+      continue;
+    }
+    for (std::string& name : Operations(step, form.graph)) {
+      (is_after ? after : before).push_back(std::move(name));
+    }
+  }
+  // %b and %c are copied, and so is %u; %na is computed in its place.
+  EXPECT_THAT(before, ::testing::UnorderedElementsAre("neg", "cast", "cast"));
+  EXPECT_THAT(after, ::testing::UnorderedElementsAre("mul", "relu", "cast"));
+}
+
+TEST(BucketTest, PiecesLieOneAfterAnotherInTheSameOrderBeforeAndAfter) {
+  const Form form = BucketForm(Graph(kMixed)).value();
+  const Recipe recipe = MakeRecipe(form.graph, form.Buckets()).value();
+  ASSERT_THAT(recipe.packs, SizeIs(2));
+  const TemporaryLayout layout = LayOut(recipe, 2, 10);
+  std::map<ValueIndex, uint64_t> offset_of;
+  for (size_t i = 0; i < recipe.temporaries.size(); ++i) {
+    offset_of[recipe.temporaries[i].value] = layout.offsets[i];
+  }
+  const RecipeStep& step = recipe.steps[recipe.backend_steps()[0]];
+  for (const std::vector<ValueIndex>& pack : recipe.packs) {
+    uint64_t offset = offset_of.at(pack[0]);
+    for (size_t i = 0; i < pack.size(); ++i) {
+      EXPECT_EQ(offset_of.at(pack[i]), offset);
+      EXPECT_EQ(offset % 256, 0u);
+      const ValueType& type = form.graph.type(pack[i]);
+      EXPECT_EQ(type, form.graph.type(recipe.packs[0][i]));
+      const uint64_t bytes = (type.rows == Rows::kOne ? 1 : 10) * type.columns * 4;
+      offset += (bytes + 255) / 256 * 256;
+    }
+    EXPECT_EQ(offset - offset_of.at(pack[0]), PackedBytes(form.graph, pack, 2, 10));
+  }
+  // The step begins at the first pieces.
+  const auto first_temporary =
+      static_cast<SlotIndex>(form.graph.inputs().size() + form.graph.outputs().size());
+  const auto value_at = [&](SlotIndex slot) {
+    return recipe.temporaries[static_cast<size_t>(slot - first_temporary)].value;
+  };
+  EXPECT_EQ(value_at(step.inputs.front()), recipe.packs[0].front());
+  EXPECT_EQ(value_at(step.outputs.front()), recipe.packs[1].front());
+}
+
+TEST(BucketTest, ItsCallIsOneCollectiveOfThePackedValue) {
+  const Program program =
+      Program::Bind(Graph(kMixed), {MemoryKind::kHost, 2, 2, BufferClass::kSymmetric}).value();
+  const Form form = BucketForm(program.graph()).value();
+  const Recipe recipe = MakeRecipe(form.graph, form.Buckets()).value();
+  const std::vector<BackendCall> calls = BackendCalls(recipe, program, 10, 7).value();
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_TRUE(calls[0].program.is_single_collective());
+  EXPECT_EQ(calls[0].problem.cls.collective, Collective::kAllReduce);
+  EXPECT_EQ(calls[0].problem.cls.buffer_class, BufferClass::kPlain);
+  EXPECT_EQ(calls[0].problem.cls.program_digest, 0u);
+  // 320, 12 and 4000 bytes, each rounded up to 256.
+  EXPECT_EQ(calls[0].problem.count, (512u + 256u + 4096u) / 4);
+}
+
+TEST(BucketTest, OnlyCollectivesOfOneKindThatDoNotDependAreOne) {
+  const std::string alike = "%a = input f32 [R, 8]\n%b = input f32 [R, 8]\n";
+  EXPECT_FALSE(BucketForm(Graph(alike + "%s = all_reduce sum %a\n%t = all_reduce max %b\n"
+                                        "return %s, %t\n")));
+  EXPECT_FALSE(BucketForm(Graph(alike + "%s = all_reduce sum %a\n%x = add %s, %b\n"
+                                        "%t = all_reduce sum %x\nreturn %t\n")));
+  EXPECT_FALSE(BucketForm(Graph(alike + "%s = broadcast %a, root=0\n%t = broadcast %b, root=1\n"
+                                        "return %s, %t\n")));
+  EXPECT_FALSE(BucketForm(Graph("%a = input f32 [R/n, 8]\n%b = input f32 [R/n, 8]\n"
+                                "%s = all_gather %a\n%t = all_gather %b\nreturn %s, %t\n")));
+  EXPECT_TRUE(BucketForm(Graph(alike + "%s = broadcast %a, root=1\n%t = broadcast %b, root=1\n"
+                                       "return %s, %t\n")));
+}
+
+TEST(BucketTest, OneOperandOfTwoCollectivesHasTwoPlaces) {
+  const Form form = BucketForm(Graph("%a = input f32 [R, 8]\n%n = neg %a\n%s = all_reduce sum %n\n"
+                                     "%t = all_reduce sum %n\n%y = add %s, %t\nreturn %y\n"))
+                        .value();
+  const Recipe recipe = MakeRecipe(form.graph, form.Buckets()).value();
+  EXPECT_NE(recipe.packs[0][0], recipe.packs[0][1]);
+}
+
+// The value of the first bucket is an operand of the second one.
+TEST(BucketTest, BucketsFollowOneAnother) {
+  const Form form =
+      BucketForm(Graph("%a = input f32 [R, 8]\n%b = input f32 [R, 8]\n%s = all_reduce sum %a\n"
+                       "%t = all_reduce sum %b\n%u = all_reduce sum %s\n%v = all_reduce sum %t\n"
+                       "return %u, %v\n"))
+          .value();
+  ASSERT_THAT(form.positions, SizeIs(2));
+  const Recipe recipe = MakeRecipe(form.graph, form.Buckets()).value();
+  EXPECT_THAT(recipe.backend_steps(), SizeIs(2));
+  EXPECT_THAT(recipe.packs, SizeIs(4));
+}
+
+TEST(BucketTest, AnIdNamesOneChoiceForABucket) {
+  const ProgramGraph graph = Graph(kMixed);
+  const Form form = FormVia(graph, "bucket").value();
+  const Recipe recipe =
+      RecipeOfForm(form, ChoiceId::Parse("host/one_shot?via=bucket").value()).value();
+  EXPECT_THAT(recipe.backend_steps(), SizeIs(1));
+  const auto two = RecipeOfForm(form, ChoiceId::Parse("host/a?via=bucket+host/b?via=bucket").value());
+  ASSERT_FALSE(two.has_value());
+  EXPECT_THAT(two.error().what, HasSubstr("names the choices of 2 steps"));
+  const auto fused = RecipeOfForm(form, ChoiceId::Parse("host/a?fuse=1&via=bucket").value());
+  ASSERT_FALSE(fused.has_value());
+  EXPECT_EQ(fused.error().what, "nothing runs inside of a bucket");
+}
+
+TEST(BucketTest, SettingsAndSizesLeaveItOutWithAReason) {
+  const Program program = Program::Bind(Graph(kMixed), {MemoryKind::kHost, 2, 2}).value();
+  const auto reason = [&](const FusionRules& rules, uint64_t rows) {
+    std::vector<Refusal> refusals;
+    EXPECT_THAT(Rewrites(program, rows, rules, refusals), IsEmpty());
+    EXPECT_THAT(refusals, SizeIs(1));
+    EXPECT_EQ(refusals[0].choice, "via=bucket");
+    return refusals[0].reason;
+  };
+  FusionRules off;
+  off.enabled = false;
+  EXPECT_EQ(reason(off, 10), "collective_fusion_enabled is off");
+  FusionRules without;
+  without.types = static_cast<uint8_t>(FusionType::kEpilogue);
+  EXPECT_EQ(reason(without, 10), "custom_op_fusion_types leaves cross_subgraph out");
+  EXPECT_THAT(reason({}, 10'000'000), HasSubstr("1073741824 are the most"));
+  std::vector<Refusal> refusals;
+  EXPECT_THAT(Rewrites(program, 10, {}, refusals), SizeIs(1));
+  EXPECT_THAT(refusals, IsEmpty());
+}
+
+// The form has the values of the program, by the reference evaluator.
+TEST(BucketTest, RandomProgramsKeepTheirValues) {
+  int packed = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    const ProgramGraph graph = Graph(seed % 2 == 0 ? RandomProgram(seed, 2, kAnyCollectives)
+                                                   : RandomBucketProgram(seed, 2));
+    const Result<Form> form = BucketForm(graph);
+    if (!form) continue;
+    ++packed;
+    EXPECT_EQ(form->graph.inputs().size(), graph.inputs().size());
+    const Result<Recipe> recipe = MakeRecipe(form->graph, form->Buckets());
+    ASSERT_TRUE(recipe.has_value()) << graph.ToText();
+    EXPECT_EQ(recipe->backend_steps().size(), form->positions.size());
+    const uint64_t rows = 4;
+    std::vector<std::vector<std::vector<std::byte>>> inputs(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      for (size_t input = 0; input < graph.inputs().size(); ++input) {
+        inputs[static_cast<size_t>(rank)].push_back(
+            InputPeriod(graph, input, rank, {.rows = rows, .world_size = 2}));
+      }
+    }
+    const auto expected = EvaluateProgram(graph, rows, 2, inputs).value();
+    const auto found = EvaluateProgram(form->graph, rows, 2, inputs).value();
+    for (size_t rank = 0; rank < 2; ++rank) {
+      for (size_t output = 0; output < expected[rank].size(); ++output) {
+        EXPECT_EQ(Encode(found[rank][output]), Encode(expected[rank][output])) << graph.ToText();
+      }
+    }
+  }
+  EXPECT_GT(packed, 1000);
+}
+
+}  // namespace
+}  // namespace cotune

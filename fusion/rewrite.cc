@@ -1,0 +1,61 @@
+#include "fusion/rewrite.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/recipe/recipe.h"
+#include "core/recipe/recipe_id.h"
+#include "fmt/format.h"
+#include "fusion/bucket.h"
+
+namespace cotune {
+namespace {
+
+// Nothing if the settings take forms with other collectives; else the setting that leaves them out.
+std::optional<std::string> WhyLeftOut(const FusionRules& rules) {
+  if (!rules.enabled) return "collective_fusion_enabled is off";
+  if (!rules.Takes(FusionType::kCrossSubgraph)) {
+    return "custom_op_fusion_types leaves cross_subgraph out";
+  }
+  return std::nullopt;
+}
+
+// Nothing if every packed value is small enough.
+std::optional<std::string> WhyTooLarge(const Form& form, const Program& program, uint64_t rows) {
+  for (const Region& bucket : form.Buckets()) {
+    std::vector<ValueIndex> pieces;
+    for (const size_t node : bucket.nodes) pieces.push_back(form.graph.value_of_node(node));
+    const uint64_t bytes = PackedBytes(form.graph, pieces, program.group().world_size, rows);
+    if (bytes <= kBucketBytesMax) continue;
+    return fmt::format("a packed value would have {} bytes, of which {} are the most", bytes,
+                       kBucketBytesMax);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Form> Rewrites(const Program& program, uint64_t rows, const FusionRules& rules,
+                           std::vector<Refusal>& refusals) {
+  std::vector<Form> forms;
+  const std::string name = fmt::format("{}={}", kViaKey, kBucket);
+  Result<Form> bucket = BucketForm(program.graph());
+  std::optional<std::string> reason = WhyLeftOut(rules);
+  if (!bucket) {
+    refusals.push_back({name, bucket.error().what});
+  } else if (!reason && !(reason = WhyTooLarge(*bucket, program, rows))) {
+    forms.push_back(*std::move(bucket));
+  } else {
+    refusals.push_back({name, *std::move(reason)});
+  }
+  return forms;
+}
+
+Result<Form> FormVia(const ProgramGraph& graph, std::string_view via) {
+  if (via.empty()) return FormWithoutRegions("", graph);
+  if (via == kBucket) return BucketForm(graph);
+  return Fail(ErrorCode::kUnsupported, fmt::format("no form of a program is {}={}", kViaKey, via));
+}
+
+}  // namespace cotune
