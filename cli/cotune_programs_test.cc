@@ -49,6 +49,29 @@ TEST_F(ProgramsTest, CheckPrintsWhatAFileMeans) {
   EXPECT_EQ(document["result"]["values"][2]["from"], "mul");
 }
 
+TEST_F(ProgramsTest, RecipesAreListedWithReasonsAndNothingIsMeasured) {
+  const std::string path = File(
+      "program pair\n%a = input f32 [R, 4]\n%b = input f32 [1, 6]\n%n = neg %b\n"
+      "%s = all_reduce sum %a\n%t = all_reduce sum %n\n%u = abs %t\nreturn %s, %u\n");
+  const ProgramEnd text = Run({"program", "recipes", path, "--ranks", "2", "--rows", "8"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_EQ(text.out.rfind("program pair, 8 rows: 2 ranks of host memory\n", 0), 0u) << text.out;
+  EXPECT_NE(text.out.find("  via=bucket  "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("2 x all_reduce as one"), std::string::npos) << text.out;
+  const nlohmann::json result =
+      Document(Run({"program", "recipes", path, "--ranks", "2", "--json"}))["result"];
+  ASSERT_EQ(result["recipes"].size(), 2u) << result.dump(1);
+  EXPECT_EQ(result["recipes"][0]["keys"], "");
+  EXPECT_EQ(result["recipes"][1]["keys"], "via=bucket");
+  EXPECT_FALSE(result["recipes"][1]["choices"].empty());
+  const std::string alone = File("%a = input f32 [R, 4]\n%s = all_reduce sum %a\nreturn %s\n");
+  const ProgramEnd refused = Run({"program", "recipes", alone});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("single collective"), std::string::npos) << refused.err;
+  const ProgramEnd several = Run({"program", "recipes", path, "--rows", "8,16"});
+  EXPECT_EQ(several.exit_code, 2);
+}
+
 TEST_F(ProgramsTest, ErrorsNameFileLineAndColumn) {
   const std::string path = File("%x = input f32 [R, 4]\n%s = all_reduce sun %x\nreturn %s\n");
   const ProgramEnd end = Run({"tune", "--ranks", "2", "--program", path, "--db", database_});

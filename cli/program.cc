@@ -39,6 +39,9 @@ struct Dispatch {
   int operator()(const ProgramCheckFlags& flags) const {
     return ProgramCheckCommand(flags, process);
   }
+  int operator()(const ProgramRecipesFlags& flags) const {
+    return ProgramRecipesCommand(flags, process);
+  }
   int operator()(const DoctorFlags& flags) const { return DoctorCommand(flags, process); }
   int operator()(const RunFlags& flags) const { return RunCommand(flags, process); }
 };

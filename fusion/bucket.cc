@@ -169,8 +169,9 @@ class BucketWriter {
 Result<Form> BucketForm(const ProgramGraph& graph) {
   const std::vector<std::vector<size_t>> buckets = BucketsOf(graph);
   if (buckets.empty()) {
-    return Fail(ErrorCode::kUnsupported,
-                "no two all_reduces or broadcasts of one reduction, root and dtype are independent");
+    return Fail(
+        ErrorCode::kUnsupported,
+        "no two all_reduces or broadcasts of one reduction, root and dtype are independent");
   }
   COTUNE_TRY(Form form, BucketWriter(graph).Write(buckets));
   // Copies that overwrite inputs may have to wait for collectives of their bucket.

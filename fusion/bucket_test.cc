@@ -57,7 +57,8 @@ TEST(BucketTest, CopiesStandWhereTheCallersMemoryIs) {
   for (const RecipeStep& step : recipe.steps) {
     if (!step.is_part()) {
       is_after = true;
-      EXPECT_THAT(Operations(step, form.graph), ElementsAre("all_reduce", "all_reduce", "all_reduce"));
+      EXPECT_THAT(Operations(step, form.graph),
+                  ElementsAre("all_reduce", "all_reduce", "all_reduce"));
       continue;
     }
     for (std::string& name : Operations(step, form.graph)) {
@@ -124,8 +125,9 @@ TEST(BucketTest, OnlyCollectivesOfOneKindThatDoNotDependAreOne) {
                                         "%t = all_reduce sum %x\nreturn %t\n")));
   EXPECT_FALSE(BucketForm(Graph(alike + "%s = broadcast %a, root=0\n%t = broadcast %b, root=1\n"
                                         "return %s, %t\n")));
-  EXPECT_FALSE(BucketForm(Graph("%a = input f32 [R/n, 8]\n%b = input f32 [R/n, 8]\n"
-                                "%s = all_gather %a\n%t = all_gather %b\nreturn %s, %t\n")));
+  EXPECT_FALSE(
+      BucketForm(Graph("%a = input f32 [R/n, 8]\n%b = input f32 [R/n, 8]\n"
+                       "%s = all_gather %a\n%t = all_gather %b\nreturn %s, %t\n")));
   EXPECT_TRUE(BucketForm(Graph(alike + "%s = broadcast %a, root=1\n%t = broadcast %b, root=1\n"
                                        "return %s, %t\n")));
 }
@@ -157,7 +159,8 @@ TEST(BucketTest, AnIdNamesOneChoiceForABucket) {
   const Recipe recipe =
       RecipeOfForm(form, ChoiceId::Parse("host/one_shot?via=bucket").value()).value();
   EXPECT_THAT(recipe.backend_steps(), SizeIs(1));
-  const auto two = RecipeOfForm(form, ChoiceId::Parse("host/a?via=bucket+host/b?via=bucket").value());
+  const auto two =
+      RecipeOfForm(form, ChoiceId::Parse("host/a?via=bucket+host/b?via=bucket").value());
   ASSERT_FALSE(two.has_value());
   EXPECT_THAT(two.error().what, HasSubstr("names the choices of 2 steps"));
   const auto fused = RecipeOfForm(form, ChoiceId::Parse("host/a?fuse=1&via=bucket").value());

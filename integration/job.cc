@@ -344,8 +344,7 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   return job;
 }
 
-Result<Choice> Job::DefaultChoice(const Program& program, const Problem& problem) const {
-  std::string reasons;
+ChoiceList Job::ListChoices(const Program& program, const Problem& problem) const {
   const std::vector<Backend*>& backends = catalogue_->backends();
   std::vector<const Backend*> in_use(backends.begin(), backends.end());
   if (groups_ != nullptr) {
@@ -361,15 +360,20 @@ Result<Choice> Job::DefaultChoice(const Program& program, const Problem& problem
   const bool has_parts = groups_ != nullptr
                              ? groups_->part_backend() != nullptr
                              : has_any(backends) || has_any(catalogue_->part_backends());
-  ChoiceList list = ListChoicesOf(in_use,
-                                  {.has_parts = has_parts,
-                                   .numerics = options_.settings.numerics,
-                                   .recipes = &recipes(),
-                                   .fusion = options_.settings.fusion},
-                                  program, problem);
+  return ListChoicesOf(in_use,
+                       {.has_parts = has_parts,
+                        .numerics = options_.settings.numerics,
+                        .recipes = &recipes(),
+                        .fusion = options_.settings.fusion},
+                       program, problem);
+}
+
+Result<Choice> Job::DefaultChoice(const Program& program, const Problem& problem) const {
+  ChoiceList list = ListChoices(program, problem);
   for (Choice& choice : list.choices) {
     if (choice.is_default) return std::move(choice);
   }
+  std::string reasons;
   for (const Refusal& refusal : list.refusals) {
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
   }

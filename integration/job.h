@@ -172,6 +172,9 @@ class Job {
   // Returns what runs when no table says anything: the default choice of the first backend that has
   // one.
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem) const;
+  // The choices that race for a call, and the refusals, of the backends of the group; without a
+  // group of all that are loaded. Measures nothing.
+  ChoiceList ListChoices(const Program& program, const Problem& problem) const;
   // The source of the recipes of its programs.
   const RecipeSource& recipes() const {
     return options_.recipes != nullptr ? *options_.recipes : fusion_;

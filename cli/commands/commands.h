@@ -15,6 +15,7 @@ int DbShowCommand(const DbShowFlags& flags, Process& process);
 int DbMergeCommand(const DbMergeFlags& flags, Process& process);
 int ConfigShowCommand(const ConfigShowFlags& flags, Process& process);
 int ProgramCheckCommand(const ProgramCheckFlags& flags, Process& process);
+int ProgramRecipesCommand(const ProgramRecipesFlags& flags, Process& process);
 int DoctorCommand(const DoctorFlags& flags, Process& process);
 int RunCommand(const RunFlags& flags, Process& process);
 int VersionCommand(const VersionFlags& flags, Process& process);

@@ -31,6 +31,7 @@ struct Parsing {
   ConfigShowFlags config_show;
   RunFlags run;
   ProgramCheckFlags program_check;
+  ProgramRecipesFlags program_recipes;
   DoctorFlags doctor;
 };
 
@@ -237,6 +238,15 @@ void AddProgram(Parsing& parsing) {
   check.add_option("FILE", parsing.program_check.file, "program text")->required();
   AddRanks(check, parsing.program_check.ranks, "ranks of the group [4]");
   AddOutput(check, parsing.output);
+  CLI::App& recipes = *program.add_subcommand(
+      "recipes",
+      "the ways to cut a program into steps that a tune would measure; measures nothing");
+  recipes.add_option("FILE", parsing.program_recipes.file, "program text")->required();
+  AddRanks(recipes, parsing.program_recipes.ranks, "ranks of the group [4]");
+  recipes.add_option("--rows", parsing.program_recipes.rows, "rows R of the call [the ranks]");
+  AddPlugins(recipes, parsing.program_recipes.plugins);
+  AddSettings(recipes, parsing.program_recipes.settings);
+  AddOutput(recipes, parsing.output);
 }
 
 void AddDoctor(Parsing& parsing) {
@@ -348,6 +358,7 @@ CommandFlags TakeFlags(Parsing& parsing, const std::string& name) {
   if (name == "db show") return std::move(parsing.db_show);
   if (name == "db merge") return std::move(parsing.db_merge);
   if (name == "program check") return std::move(parsing.program_check);
+  if (name == "program recipes") return std::move(parsing.program_recipes);
   if (name == "doctor") return std::move(parsing.doctor);
   if (name == "config show") return std::move(parsing.config_show);
   return std::move(parsing.run);

@@ -87,6 +87,13 @@ struct ProgramCheckFlags {
   std::string file;
   int ranks = 0;
 };
+struct ProgramRecipesFlags {
+  std::string file;
+  int ranks = 0;
+  std::optional<std::string> rows;
+  PluginFlags plugins;
+  SettingFlags settings;
+};
 struct DbShowFlags {
   std::string file;
   PluginFlags plugins;
@@ -111,7 +118,7 @@ struct HelpFlags {
 
 using CommandFlags = std::variant<HelpFlags, VersionFlags, TuneFlags, BenchFlags, ExplainFlags,
                                   PluginListFlags, DbShowFlags, DbMergeFlags, ConfigShowFlags,
-                                  RunFlags, DoctorFlags, ProgramCheckFlags>;
+                                  RunFlags, DoctorFlags, ProgramCheckFlags, ProgramRecipesFlags>;
 
 struct CommandLine {
   OutputFlags output;

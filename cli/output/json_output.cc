@@ -91,7 +91,9 @@ std::string BenchJson(const TuneSummary& summary) {
 Json RecipeJson(const RecipeInWords& recipe) {
   Json steps = Json::array();
   for (const StepInWords& step : recipe.steps) {
-    steps.push_back({{"operations", step.operations}, {"choice", ChoiceIdJson(step.choice)}});
+    steps.push_back({{"operations", step.operations},
+                     {"is_bucket", step.is_bucket},
+                     {"choice", ChoiceIdJson(step.choice)}});
   }
   return {{"via", recipe.via}, {"steps", std::move(steps)}};
 }

@@ -148,14 +148,12 @@ TEST(JsonOutputTest, AnExplanationHasTheStepsOfTheForm) {
   explanation.recipe =
       InWords(recipes, graph, IdForTest("host/ring?chunk=64&fuse=1&via=once")).value();
   const Json expected = Json::parse(R"({"via": "once", "steps": [
-    {"operations": ["all_reduce", "add"], "choice": "host/ring?chunk=64"},
-    {"operations": ["relu"], "choice": null}]})");
+    {"operations": ["all_reduce", "add"], "is_bucket": false, "choice": "host/ring?chunk=64"},
+    {"operations": ["relu"], "is_bucket": false, "choice": null}]})");
   EXPECT_EQ(Checked(ExplainJson(explanation))["result"]["recipe"], expected);
-  EXPECT_NE(
-      ExplanationText(explanation)
-          .find("\n  steps: all_reduce + add by host/ring?chunk=64, then relu (the program as "
-                "once)\n"),
-      std::string::npos)
+  EXPECT_NE(ExplanationText(explanation)
+                .find("\n  steps: all_reduce + add by host/ring?chunk=64, then relu\n"),
+            std::string::npos)
       << ExplanationText(explanation);
 }
 

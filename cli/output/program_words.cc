@@ -13,17 +13,43 @@ namespace {
 // A heading is one line.
 constexpr size_t kOperationsMax = 8;
 
+// "add + rms_norm", "16 x mul": equal neighbours are counted.
+std::string OperationsText(const std::vector<std::string>& operations) {
+  std::string text;
+  for (size_t begin = 0; begin < operations.size();) {
+    size_t end = begin + 1;
+    while (end < operations.size() && operations[end] == operations[begin]) ++end;
+    if (begin > 0) text += " + ";
+    if (end - begin > 1) text += fmt::format("{} x ", end - begin);
+    text += operations[begin];
+    begin = end;
+  }
+  return text;
+}
+
+std::string StepText(const StepInWords& step) {
+  std::string text = OperationsText(step.operations);
+  if (step.is_bucket) text += " as one";
+  if (step.choice) text += " by " + step.choice->text();
+  return text;
+}
+
 }  // namespace
 
 std::string OpText(const ProgramNode& node) { return std::string(Name(node)); }
 
 std::string RecipeText(const RecipeInWords& recipe) {
   std::string text;
-  for (const StepInWords& step : recipe.steps) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", then ", fmt::join(step.operations, " + "));
-    if (step.choice) text += " by " + step.choice->text();
+  for (size_t begin = 0; begin < recipe.steps.size();) {
+    const std::string step = StepText(recipe.steps[begin]);
+    size_t end = begin + 1;
+    while (end < recipe.steps.size() && StepText(recipe.steps[end]) == step) ++end;
+    if (begin > 0) text += ", then ";
+    if (end - begin > 1) text += fmt::format("{} times ", end - begin);
+    text += step;
+    begin = end;
   }
-  return recipe.via.empty() ? text : fmt::format("{} (the program as {})", text, recipe.via);
+  return text;
 }
 
 std::string ProgramText(const ProgramGraph& graph) {

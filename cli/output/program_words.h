@@ -20,7 +20,8 @@ std::string ProgramText(const ProgramGraph& graph);
 // The same with the digest alone, where the text of the program is not known.
 std::string ProgramText(uint64_t digest);
 
-// The steps of a recipe: "all_reduce by host/two_shot, then add + rms_norm".
+// The steps of a recipe: "all_reduce by host/two_shot, then add + rms_norm"; with a bucket "16 x
+// copy, then 16 x all_reduce as one by host/two_shot, then 16 x mul".
 std::string RecipeText(const RecipeInWords& recipe);
 
 // One size of a program, by its name: "program tp_linear, 64 rows".

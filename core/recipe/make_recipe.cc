@@ -127,8 +127,8 @@ class Levels {
   }
 
   const ProgramGraph& graph_;
-  // The group of each node, by the first collective in it; a local operation outside of regions is one of
-  // its own. Levels are those of the groups.
+  // The group of each node, by the first collective in it; a local operation outside of regions is
+  // one of its own. Levels are those of the groups.
   std::vector<size_t> group_of_;
   std::vector<int> level_of_;
   int last_ = 0;
@@ -427,11 +427,10 @@ std::optional<std::string> WhyNotPacked(const ProgramGraph& graph, const Region&
   return std::nullopt;
 }
 
-Status CheckRegion(const ProgramGraph& graph, const Region& region,
-                   std::set<ValueIndex>& pieces) {
-  const auto collectives = static_cast<size_t>(
-      std::count_if(region.nodes.begin(), region.nodes.end(),
-                    [&](size_t node) { return IsCollective(graph, node); }));
+Status CheckRegion(const ProgramGraph& graph, const Region& region, std::set<ValueIndex>& pieces) {
+  const auto collectives =
+      static_cast<size_t>(std::count_if(region.nodes.begin(), region.nodes.end(),
+                                        [&](size_t node) { return IsCollective(graph, node); }));
   if (collectives == 1) return {};
   if (collectives == 0 || collectives < region.nodes.size()) {
     return Fail(ErrorCode::kUnsupported,

@@ -112,9 +112,9 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
     group.buffers = is_symmetric ? BufferClass::kSymmetric : BufferClass::kPlain;
     const bool is_bucket = step.backend_step()->is_bucket();
     if (is_bucket || step.program.is_single_collective()) {
-      Problem problem =
-          is_bucket ? PackedProblem(recipe, own, step, rows, topology_digest)
-                    : own.ProblemOf(step.backend_step()->first(), rows, topology_digest);
+      Problem problem = is_bucket
+                            ? PackedProblem(recipe, own, step, rows, topology_digest)
+                            : own.ProblemOf(step.backend_step()->first(), rows, topology_digest);
       problem.cls.buffer_class = group.buffers;
       COTUNE_TRY(Program single, Program::SingleCollective(problem.cls));
       calls.push_back({std::move(single), problem, std::move(why_plain)});
@@ -155,7 +155,8 @@ TemporaryLayout LayOut(const Recipe& recipe, int32_t world_size, uint64_t rows) 
     uint64_t offset = block.begin;
     for (const size_t temporary : block.temporaries) {
       layout.offsets[temporary] = offset;
-      offset += PlaceBytes(recipe.graph.type(recipe.temporaries[temporary].value), world_size, rows);
+      offset +=
+          PlaceBytes(recipe.graph.type(recipe.temporaries[temporary].value), world_size, rows);
     }
     layout.bytes = std::max(layout.bytes, offset);
   }

@@ -100,7 +100,7 @@ uint64_t PackedBytes(const ProgramGraph& graph, const std::vector<ValueIndex>& p
 struct TemporaryLayout {
   // Multiples of kPieceAlignmentBytes, in the order of the temporaries.
   std::vector<uint64_t> offsets;
-  uint64_t bytes = 0;             // in all
+  uint64_t bytes = 0;  // in all
 };
 TemporaryLayout LayOut(const Recipe& recipe, int32_t world_size, uint64_t rows);
 

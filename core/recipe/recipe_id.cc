@@ -57,6 +57,14 @@ Result<Region> RegionOf(const ProgramGraph& graph, size_t collective, const Choi
               step.text());
 }
 
+bool IsCopy(const ProgramGraph& graph, size_t node) {
+  const auto* const compute = std::get_if<ComputeNode>(&graph.nodes()[node]);
+  if (compute == nullptr || compute->op != Op::kCast || compute->operands[0].is_literal()) {
+    return false;
+  }
+  return graph.type(compute->operands[0].value).dtype == compute->to;
+}
+
 }  // namespace
 
 std::string FuseText(const ProgramGraph& graph, const Region& region) {
@@ -118,8 +126,11 @@ Result<RecipeInWords> InWords(const RecipeSource& source, const ProgramGraph& gr
   for (size_t i = 0; i < recipe.steps.size(); ++i) {
     StepInWords& step = words.steps.emplace_back();
     for (const size_t node : recipe.steps[i].nodes) {
-      step.operations.emplace_back(Name(recipe.graph.nodes()[node]));
+      step.operations.emplace_back(IsCopy(recipe.graph, node) ? "copy"
+                                                              : Name(recipe.graph.nodes()[node]));
     }
+    const BackendStep* const backend = recipe.steps[i].backend_step();
+    step.is_bucket = backend != nullptr && backend->is_bucket();
     const auto place = std::find(backend_steps.begin(), backend_steps.end(), i);
     if (place == backend_steps.end()) continue;
     step.choice = choices[static_cast<size_t>(place - backend_steps.begin())].WithoutHostKeys();

@@ -45,8 +45,9 @@ std::vector<ChoiceId> ChoicesOfCollectives(const ProgramGraph& graph, const Choi
 
 // A program as a choice runs it, for people and for JSON.
 struct StepInWords {
-  std::vector<std::string> operations;  // in the order of the graph
+  std::vector<std::string> operations;  // in the order of the graph; a cast to its dtype is "copy"
   std::optional<ChoiceId> choice;       // nothing: a part
+  bool is_bucket = false;               // the operations run as one collective
 };
 struct RecipeInWords {
   std::string via;  // "": the program as it is

@@ -19,8 +19,9 @@ namespace cotune {
 // A collective of a form, and the regions in which a backend may run it instead of by itself; or a
 // bucket, which has no regions.
 struct Position {
-  std::vector<size_t> collectives;  // nodes in the graph of the form, ascending; of a bucket several
-  std::vector<Region> regions{};    // in the order in which they are asked for, the best guess first
+  std::vector<size_t>
+      collectives;                // nodes in the graph of the form, ascending; of a bucket several
+  std::vector<Region> regions{};  // in the order in which they are asked for, the best guess first
 
   bool is_bucket() const { return collectives.size() > 1; }
 };

@@ -491,9 +491,9 @@ std::string RandomBucketProgram(uint64_t seed, int world_size) {
   static constexpr int kColumns[] = {1, 3, 64, 130, 1000};
   const std::string_view dtype = kDtypes[number(std::size(kDtypes))];
   const bool is_broadcast = number(4) == 0;
-  const std::string call =
-      is_broadcast ? fmt::format("broadcast {{}}, root={}", number(static_cast<uint64_t>(world_size)))
-                   : std::string(kReductions[number(std::size(kReductions))]);
+  const std::string call = is_broadcast ? fmt::format("broadcast {{}}, root={}",
+                                                      number(static_cast<uint64_t>(world_size)))
+                                        : std::string(kReductions[number(std::size(kReductions))]);
   const uint64_t collectives = 2 + number(6);
   std::string inputs;
   std::string nodes;
