@@ -32,7 +32,7 @@ std::string KeysOf(const ChoiceId& id) {
       steps.begin(), steps.end(), [&](const std::string& each) { return each == steps.front(); });
   if (are_equal) return steps.front();
   for (std::string& step : steps) {
-    if (step.empty()) step = "-";
+    if (step.empty()) step.push_back('-');
   }
   return fmt::format("{}", fmt::join(steps, " + "));
 }
