@@ -146,7 +146,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     here = pathlib.Path(__file__).resolve().parent
     root = here.parent.parent
     parser = argparse.ArgumentParser(prog="benchmarks/gpu/parts", description=__doc__)
-    parser.add_argument("--programs", default=",".join(each.example for each in part_workloads.WORKLOADS))
+    parser.add_argument("--programs", default=",".join(each.example for each in part_workloads.PART_WORKLOADS))
     parser.add_argument("--rows", type=positives, default=",".join(map(str, ROWS)), help="rows of a part [%(default)s]")
     parser.add_argument("--columns", type=positives, default=",".join(map(str, COLUMNS)), help="widths [%(default)s]")
     parser.add_argument("--rounds", type=positive, default=ROUNDS)
@@ -156,7 +156,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--examples", default=str(root / "examples/programs"))
     parser.add_argument("--out", type=pathlib.Path, help="JSON, written anew after each result")
     options = parser.parse_args(arguments)
-    known = {each.example: each for each in part_workloads.WORKLOADS}
+    known = {each.example: each for each in part_workloads.PART_WORKLOADS}
     unknown = [name for name in options.programs.split(",") if name not in known]
     if unknown:
         parser.error(f"unknown program {', '.join(unknown)}; known are {', '.join(known)}")
@@ -176,7 +176,7 @@ def run(platform, options) -> int:
                "calls": CALLS, "results": []}
     print(HEADING)
     for workload in options.workloads:
-        example = (pathlib.Path(options.examples) / f"{workload.example}.cotune").read_text(encoding="utf-8")
+        example = workload.source(pathlib.Path(options.examples))
         for columns in options.columns if workload.has_rows else options.columns[:1]:
             wanted = options.rows if workload.has_rows else [1]
             for rows in dict.fromkeys(rows_of_program(workload, example, each, options.ranks) for each in wanted):

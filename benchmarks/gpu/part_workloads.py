@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 import re
 from collections.abc import Callable
 
@@ -51,7 +52,7 @@ class Workload:
     """`reference` gives, in f32 or f64, what has to come of the values of one part, by name. `user` is what a user would
     compile: it overwrites what the program overwrites, and returns the rest by name."""
 
-    example: str  # file in examples/programs
+    example: str  # its name: that of a file in examples/programs, if it has no text of its own
     reference: Callable
     user: Callable
     has_rows: bool = True
@@ -59,6 +60,10 @@ class Workload:
     # The reference of kernels that torch compiles, if it differs: an output of a program is rounded for its readers,
     # and such a kernel keeps f32 for them.
     compiled_reference: Callable | None = None
+    own_text: str = ""
+
+    def source(self, examples: pathlib.Path) -> str:
+        return self.own_text or (examples / f"{self.example}.cotune").read_text(encoding="utf-8")
 
     def reference_of(self, is_compiled: bool) -> Callable:
         return self.compiled_reference if is_compiled and self.compiled_reference else self.reference
@@ -98,14 +103,27 @@ def _quantized_user(torch, v):
     return {"q": (y / scale).to(torch.float8_e4m3fn), "scale": scale}
 
 
-def _bucket_reference(torch, v):
+def _scaled(torch, v, count=16):
     del torch
-    return {f"y{i}": v[f"s{i}"] * 2**-10 for i in range(16)}
+    return {f"y{i}": v[f"s{i}"] * 2**-10 for i in range(count)}
 
 
-def _bucket_user(torch, v):
+def _copied_reference(torch, v):
     del torch
-    return {f"y{i}": v[f"s{i}"] * 2**-10 for i in range(16)}
+    return {f"y{i}": v[f"s{i}"] * 1 for i in range(16)}
+
+
+def _copied_user(torch, v):
+    del torch
+    return {f"y{i}": v[f"s{i}"].clone() for i in range(16)}
+
+
+def _tensors_text(shapes: list[str], operation: str) -> str:
+    """A program that sums tensors over the ranks and gives each sum to the operation."""
+    lines = [f"%g{i} = input f32 [{shape}]" for i, shape in enumerate(shapes)]
+    lines += [f"%s{i} = all_reduce sum %g{i}" for i in range(len(shapes))]
+    lines += [f"%y{i} = {operation.format(f'%s{i}')}" for i in range(len(shapes))]
+    return "\n".join([*lines, "return " + ", ".join(f"%y{i}" for i in range(len(shapes)))]) + "\n"
 
 
 WORKLOADS = (
@@ -120,5 +138,15 @@ WORKLOADS = (
              has_share=True),
     Workload("moe_dispatch", lambda torch, v: {"value": v["x"].float() * v["weight"].float()},
              lambda torch, v: {"value": v["x"] * v["weight"]}),
-    Workload("gradient_bucket", _bucket_reference, _bucket_user, has_rows=False),
+    Workload("gradient_bucket", _scaled, _scaled, has_rows=False),
+)
+
+_five_scaled = functools.partial(_scaled, count=5)
+# part_bench.py measures two more, which no example has: 16 copies of 64 KB, and 5 tensors of 3 sizes.
+PART_WORKLOADS = (
+    *WORKLOADS,
+    Workload("bucket_copies", _copied_reference, _copied_user, has_rows=False,
+             own_text=_tensors_text(["1, 16384"] * 16, "cast f32 {}")),
+    Workload("unequal_tensors", _five_scaled, _five_scaled,
+             own_text=_tensors_text(["R, 8192", "R, 512", "R, 8192", "R, 512", "1, 1024"], "mul {}, 0.0009765625")),
 )

@@ -57,10 +57,10 @@ class CudaPartTest : public ::testing::Test {
     uint64_t allocations = 0;
   };
   // Nobody reads the operands.
-  Enqueued LaunchOne(const sdk::Program& program) {
+  Enqueued LaunchOne(const sdk::Program& program, uint64_t resident_blocks = kResidentBlocks) {
     const PartStages stages = *StagesOf(program);
     CudaPart part(*gpu_, graphs_, program, stages, ShapeOf(program, stages), true, nullptr,
-                  kResidentBlocks);
+                  resident_blocks);
     std::vector<const void*> inputs(static_cast<size_t>(program.input_count));
     std::vector<void*> outputs(program.outputs.size());
     cotune_program_launch_t launch{};
@@ -98,6 +98,18 @@ TEST_F(CudaPartTest, ElementsHaveMoreBlocksThanRows) {
   for (const unsigned int rows : {1u, 5u, 1000u}) {
     const Enqueued enqueued = LaunchOne(WithRows(part.program, rows, 0));
     EXPECT_EQ(enqueued.blocks, std::min<unsigned int>(rows, 8 * kResidentBlocks));
+  }
+}
+
+TEST_F(CudaPartTest, TensorsHaveBlocksOfTheirOwn) {
+  const std::vector<uint64_t> columns(16, 16384);
+  for (const bool copies : {false, true}) {
+    const sdk::Program part = Tensors(ValueDtype::kF32, columns, copies);
+    const Enqueued enqueued = LaunchOne(part, 132);
+    EXPECT_EQ(enqueued.kernels, 1);
+    EXPECT_EQ(enqueued.blocks, 128u);
+    EXPECT_EQ(enqueued.allocations, 0u);
+    EXPECT_EQ(LaunchOne(part, 1).blocks, 8u);
   }
 }
 

@@ -115,6 +115,18 @@ ElementKernel FindCast(Lane from, Lane to, bool to_odd) {
     return WithLane(to, [&](auto t) -> ElementKernel { return Cast<decltype(t), From>; });
   });
 }
+ElementKernel FindCopy(sdk::ValueDtype dtype) {
+  switch (sdk::ElementBytes(dtype)) {
+    case 1:
+      return Copy<uint8_t>;
+    case 2:
+      return Copy<uint16_t>;
+    case 4:
+      return Copy<uint32_t>;
+    default:
+      return Copy<uint64_t>;
+  }
+}
 ElementKernel FindRound(sdk::ValueDtype dtype) {
   switch (dtype) {
     case sdk::ValueDtype::kF16:
@@ -163,6 +175,7 @@ HWY_EXPORT(FindRound);
 HWY_EXPORT(FindMemory);
 HWY_EXPORT(FindStoreRounded);
 HWY_EXPORT(FindSplat);
+HWY_EXPORT(FindCopy);
 
 ElementKernel FindCastKernel(Lane from, Lane to, bool to_odd) {
   return HWY_DYNAMIC_DISPATCH(FindCast)(from, to, to_odd);
@@ -178,6 +191,9 @@ ElementKernel FindStoreKernel(sdk::ValueDtype dtype) {
 }
 ElementKernel FindStoreRoundedKernel(sdk::ValueDtype dtype) {
   return HWY_DYNAMIC_DISPATCH(FindStoreRounded)(dtype);
+}
+ElementKernel FindCopyKernel(sdk::ValueDtype dtype) {
+  return HWY_DYNAMIC_DISPATCH(FindCopy)(dtype);
 }
 ElementKernel FindSplatKernel(Lane lane) { return HWY_DYNAMIC_DISPATCH(FindSplat)(lane); }
 

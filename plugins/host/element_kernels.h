@@ -51,6 +51,8 @@ ElementKernel FindLoadKernel(sdk::ValueDtype dtype);   // elements in memory to 
 ElementKernel FindStoreKernel(sdk::ValueDtype dtype);  // lanes to elements in memory
 // The same for lanes that hold numbers of the dtype.
 ElementKernel FindStoreRoundedKernel(sdk::ValueDtype dtype);
+// Copies elements, with all bits that their dtype has.
+ElementKernel FindCopyKernel(sdk::ValueDtype dtype);
 // Fills a splat with the one lane at from[0].
 ElementKernel FindSplatKernel(Lane lane);
 

@@ -34,6 +34,7 @@ class Planner {
         order_(program),
         splat_(program.values.size()),
         row_(program.values.size()),
+        bits_(program.values.size()),
         registers_(memory_) {}
 
   Result<ElementPlan> Plan() {
@@ -173,11 +174,31 @@ class Planner {
     return {};
   }
 
+  // Returns true if the value is an input that is an output as well, and whose lanes do not have
+  // all of its bits.
+  bool HasBits(int index) const {
+    const auto& outputs = program_.outputs;
+    return order_.IsInput(index) && IsNarrow(value(index).dtype) &&
+           std::find(outputs.begin(), outputs.end(), index) != outputs.end();
+  }
+
+  void LoadNumberBits(int input, std::vector<ElementInstruction>& to) {
+    bits_[input] = memory_.Take(kSplatBytes);
+    ElementInstruction load{
+        .kernel = FindCopyKernel(value(input).dtype), .fixed_count = 1, .operand_count = 1};
+    load.to = SplatAt(*bits_[input]);
+    load.from[0] = InMemory(Base::kInput, static_cast<uint32_t>(input), value(input));
+    to.push_back(load);
+  }
+
   void StoreNumber(int index, uint32_t output, std::vector<ElementInstruction>& to) {
-    ElementInstruction store{
-        .kernel = FindStoreKernel(value(index).dtype), .fixed_count = 1, .operand_count = 1};
+    const bool has_bits = HasBits(index);
+    const sdk::ValueDtype dtype = value(index).dtype;
+    ElementInstruction store{.kernel = has_bits ? FindCopyKernel(dtype) : FindStoreKernel(dtype),
+                             .fixed_count = 1,
+                             .operand_count = 1};
     store.to = InMemory(Base::kOutput, output, value(index));
-    store.from[0] = SplatOf(index);
+    store.from[0] = has_bits ? SplatAt(*bits_[index]) : SplatOf(index);
     to.push_back(store);
   }
 
@@ -187,6 +208,7 @@ class Planner {
     std::vector<VirtualInstruction> blocks;
     std::vector<ElementInstruction> after;
     std::map<int, bool> is_loaded;
+    std::map<int, bool> has_bits;
   };
 
   // Inputs are loaded once a pass.
@@ -293,7 +315,35 @@ class Planner {
     return {};
   }
 
+  // The register of an input's bits, which stand beside its lanes.
+  int BitsRegister(int input) const { return static_cast<int>(program_.values.size()) + input; }
+
+  // An input is stored from a register, because another store may have overwritten it by then.
+  void CopyBlock(int input, uint32_t output, Pass& pass) {
+    const ElementKernel kernel = FindCopyKernel(value(input).dtype);
+    const ElementInstruction copy{.kernel = kernel, .operand_count = 1};
+    if (!pass.has_bits[input]) {
+      pass.has_bits[input] = true;
+      VirtualInstruction load{.instruction = copy, .to_register = BitsRegister(input)};
+      load.kind = VirtualInstruction::Kind::kLoad;
+      load.dtype = value(input).dtype;
+      load.instruction.from[0] = InMemory(Base::kInput, static_cast<uint32_t>(input), value(input));
+      pass.blocks.push_back(load);
+    }
+    VirtualInstruction store{.instruction = copy,
+                             .kind = VirtualInstruction::Kind::kStore,
+                             .dtype = value(input).dtype,
+                             .overwritten_input = program_.output_into[output]};
+    store.instruction.to = InMemory(Base::kOutput, output, value(input));
+    store.from_register[0] = BitsRegister(input);
+    stores_.push_back(store);
+  }
+
   void StoreBlock(int index, uint32_t output, Pass& pass) {
+    if (HasBits(index)) {
+      CopyBlock(index, output, pass);
+      return;
+    }
     const ElementKernel kernel = order_.IsRounded(index)
                                      ? FindStoreRoundedKernel(value(index).dtype)
                                      : FindStoreKernel(value(index).dtype);
@@ -314,6 +364,9 @@ class Planner {
     for (int v = 0; v < static_cast<int>(program_.values.size()); ++v) {
       lane_bytes.push_back(LaneBytesAt(v));
     }
+    for (int input = 0; input < program_.input_count; ++input) {
+      lane_bytes.push_back(sdk::ElementBytes(value(input).dtype));
+    }
     ElementPass made{.columns = columns, .after = std::move(pass.after)};
     JoinInstructions(pass.blocks);
     made.blocks = AssignRegisters(pass.blocks, lane_bytes, registers_);
@@ -325,12 +378,15 @@ class Planner {
     ElementPass numbers;
     if (level == 0) {
       for (int v = 0; v < program_.input_count; ++v) {
-        if (value(v).rows_kind == kind && !order_.IsWide(v)) LoadNumber(v, numbers.before);
+        if (value(v).rows_kind != kind || order_.IsWide(v)) continue;
+        LoadNumber(v, numbers.before);
+        if (HasBits(v)) LoadNumberBits(v, numbers.before);
       }
     }
     std::map<uint64_t, Pass> passes;
     for (int v = program_.input_count; v < static_cast<int>(program_.values.size()); ++v) {
-      if (value(v).rows_kind != kind) continue;
+      // Nothing reads a copy, see WithoutCopies.
+      if (value(v).rows_kind != kind || sdk::IsCopyOfInput(program_, v)) continue;
       Result<void> made;
       if (!order_.ReadsBlocks(v)) {
         if (order_.LevelOf(v) == level) made = ComputeNumber(v, numbers.before);
@@ -414,6 +470,7 @@ class Planner {
   const PartAnalysis order_;
   std::vector<std::optional<uint64_t>> splat_;
   std::vector<std::optional<uint64_t>> row_;
+  std::vector<std::optional<uint64_t>> bits_;  // the bits of numbers, see HasBits
   std::vector<VirtualInstruction> stores_;
   OwnMemory memory_;
   Registers registers_;

@@ -109,7 +109,7 @@ struct Call {
 }  // namespace
 
 Result<std::unique_ptr<ElementProgram>> ElementProgram::Prepare(const sdk::Program& part) {
-  COTUNE_TRY(auto plan, PlanElements(part));
+  COTUNE_TRY(auto plan, PlanElements(sdk::WithoutCopies(part)));
   return std::unique_ptr<ElementProgram>(new ElementProgram(std::move(plan)));
 }
 

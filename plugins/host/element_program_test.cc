@@ -103,6 +103,65 @@ TEST(ElementProgramTest, NarrowFloatsKeepEveryPattern) {
   });
 }
 
+// A cast to the value's own dtype, of all rows and of one, of many columns and of one.
+TEST(ElementProgramTest, CopiesKeepAllBitsOnEveryTarget) {
+  OnEveryTarget([](const std::string& target) {
+    std::mt19937_64 random(13);
+    for (const ValueDtype dtype : sdk::kPartDtypes) {
+      for (const uint64_t columns : {1u, 7u, 1029u}) {
+        for (const bool reduces : {false, true}) {
+          PartBuilder part(3);
+          const int x = part.Input(dtype, columns);
+          const int number = part.Input(dtype, 1);
+          const int row = part.Input(dtype, columns, COTUNE_ROWS_ONE);
+          const int one = part.Input(dtype, 1, COTUNE_ROWS_ONE);
+          for (const int input : {x, number, row, one}) part.Output(part.Cast(input, dtype));
+          // A cast of a cast; and lanes of the same input.
+          part.Output(part.Cast(part.Cast(x, dtype), dtype));
+          const int wide = part.Cast(x, ValueDtype::kF32);
+          if (reduces) part.Output(part.Node(COTUNE_NODE_ROW_SUM, {wide}));
+          part.program.rounds_values = columns == 7;
+          auto inputs = RandomInputs(part.program, random);
+          for (PartArray& input : inputs) {
+            for (std::byte& byte : input.bytes) byte = static_cast<std::byte>(random());
+            // NaN of every float, with bits beside the first one.
+            for (size_t b = 0; b < input.bytes.size() / 2; ++b) input.bytes[b] |= std::byte{0x7D};
+          }
+          for (const uint64_t rows_at_once : {0u, 2u}) {
+            const auto seen = RunPart(part.program, inputs, columns % 3, rows_at_once);
+            for (size_t i = 0; i < 5; ++i) {
+              EXPECT_EQ(seen[i].bytes, inputs[i % 4].bytes)
+                  << target << " dtype " << static_cast<int>(dtype) << " columns " << columns
+                  << " output " << i;
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(ElementProgramTest, CopiesThatChangePlacesKeepAllBits) {
+  for (const uint64_t columns : {1u, 1500u}) {
+    for (const uint32_t rows_kind : {COTUNE_ROWS_ALL, COTUNE_ROWS_ONE}) {
+      PartBuilder part(3);
+      const int x = part.Input(ValueDtype::kBf16, columns, rows_kind);
+      const int y = part.Input(ValueDtype::kBf16, columns, rows_kind);
+      part.Output(part.Cast(y, ValueDtype::kBf16), x);
+      part.Output(part.Cast(x, ValueDtype::kBf16), y);
+      std::mt19937_64 random(14);
+      auto inputs = RandomInputs(part.program, random);
+      for (PartArray& input : inputs) {
+        for (std::byte& byte : input.bytes)
+          byte = static_cast<std::byte>(random()) | std::byte{0x7D};
+      }
+      const auto seen = RunPart(part.program, inputs);
+      EXPECT_EQ(seen[0].bytes, inputs[1].bytes);
+      EXPECT_EQ(seen[1].bytes, inputs[0].bytes);
+    }
+  }
+}
+
 double UlpOf(double number) {
   const auto size = static_cast<float>(std::abs(number));
   return static_cast<double>(std::nextafter(size, std::numeric_limits<float>::infinity())) -

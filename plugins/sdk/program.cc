@@ -308,6 +308,31 @@ bool IsRoundedForReaders(const Program& part, int value) {
          });
 }
 
+bool IsCopyOfInput(const Program& program, int value) {
+  if (value < program.input_count) return false;
+  const ProgramNode& node = program.nodes[static_cast<size_t>(value - program.input_count)];
+  const int operand = node.operands[0];
+  return node.kind == COTUNE_NODE_CAST && operand >= 0 && operand < program.input_count &&
+         program.values[static_cast<size_t>(operand)].dtype ==
+             program.values[static_cast<size_t>(value)].dtype;
+}
+
+Program WithoutCopies(Program program) {
+  std::vector<int32_t> read_as(program.values.size());
+  for (size_t v = 0; v < read_as.size(); ++v) {
+    read_as[v] = static_cast<int32_t>(v);
+    if (v < static_cast<size_t>(program.input_count)) continue;
+    ProgramNode& node = program.nodes[v - static_cast<size_t>(program.input_count)];
+    for (int o = 0; o < node.operand_count; ++o) {
+      int32_t& operand = node.operands[static_cast<size_t>(o)];
+      if (operand >= 0) operand = read_as[static_cast<size_t>(operand)];
+    }
+    if (IsCopyOfInput(program, read_as[v])) read_as[v] = node.operands[0];
+  }
+  for (int32_t& output : program.outputs) output = read_as[static_cast<size_t>(output)];
+  return program;
+}
+
 Result<Program> CheckProgram(const cotune_program_t& program, const ProblemLimits& limits) {
   return Checker(program, limits).Run();
 }

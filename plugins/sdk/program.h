@@ -91,6 +91,14 @@ struct Program {
 // store alone.
 bool IsRoundedForReaders(const Program& part, int value);
 
+// Returns true if the value is a cast of an input to the input's own dtype.
+bool IsCopyOfInput(const Program& program, int value);
+
+// The same program with inputs in place of their copies (IsCopyOfInput), as operands and as
+// outputs. A backend that stores an output which is an input without converting it keeps all bits,
+// those of NaN included. Values keep their indexes; nothing reads the copies.
+Program WithoutCopies(Program program);
+
 // COTUNE_UNSUPPORTED for what the limits rule out and for kinds that are not known,
 // COTUNE_INVALID_ARGUMENT for what no program may be (an operand that is not defined before, shapes
 // that do not fit). Pure.

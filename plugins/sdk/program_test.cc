@@ -208,5 +208,24 @@ TEST(CheckOperandsTest, OverlapIsAllowedOnlyWhereAnInputIsOverwritten) {
   refused("launch flags");
 }
 
+// %0 = input bf16; %1 = cast bf16 %0; %2 = cast bf16 %1; %3 = cast f32 %2; %4 = cast f32 %3
+TEST(ProgramTest, CopiesOfInputsAreReadAsTheInputs) {
+  Program program;
+  program.values.assign(5, {ValueDtype::kBf16, COTUNE_ROWS_ALL, 2, 3});
+  program.values[3].dtype = program.values[4].dtype = ValueDtype::kF32;
+  program.input_count = 1;
+  for (int32_t v = 0; v < 4; ++v) {
+    program.nodes.push_back({.kind = COTUNE_NODE_CAST, .operand_count = 1, .operands = {v}});
+  }
+  program.outputs = {2, 3, 4, 0};
+  const Program without = WithoutCopies(program);
+  EXPECT_EQ(without.outputs, (std::vector<int32_t>{0, 3, 4, 0}));
+  EXPECT_EQ(without.nodes[2].operands[0], 0);
+  // A cast of a computed value stays.
+  EXPECT_EQ(without.nodes[3].operands[0], 3);
+  EXPECT_TRUE(IsCopyOfInput(without, 1) && IsCopyOfInput(without, 2));
+  EXPECT_FALSE(IsCopyOfInput(without, 0) || IsCopyOfInput(without, 3) || IsCopyOfInput(without, 4));
+}
+
 }  // namespace
 }  // namespace cotune::sdk

@@ -256,5 +256,54 @@ TEST(PartsTest, EveryNumberOfThreadsGivesTheSameBits) {
   EXPECT_GE(compared, 12u);
 }
 
+// Parts with several stages in a launch.
+TEST(PartsTest, EveryGridGivesTheSameBits) {
+  size_t compared = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const PartVariant& variant = Variants()[v];
+    if (!SharesOutBlocks(*StagesOf(variant.part.program))) continue;
+    const Program program = WithRows(variant.part.program, 7, 3);
+    std::mt19937_64 random(v);
+    const auto inputs = sdk::RandomInputs(program, random, false);
+    std::vector<PartArray> first;
+    for (const unsigned int blocks_max : {1000u, 1u, 2u, 3u, 5u, 11u}) {
+      const PartRun run = {.blocks_max = blocks_max, .seed = v + blocks_max};
+      const auto result = RunPart(PartKernelOf(v), variant.shape, program, inputs, run);
+      EXPECT_EQ(result.failure, "") << variant.part.name;
+      if (first.empty()) first = result.outputs;
+      EXPECT_EQ(sdk::Difference(result.outputs, first), "")
+          << variant.part.name << " with at most " << blocks_max << " blocks";
+      ++compared;
+    }
+    if (!variant.part.has_functions) {
+      EXPECT_EQ(sdk::Difference(first, sdk::NaivePart(program, inputs)), "") << variant.part.name;
+    }
+  }
+  EXPECT_GT(compared, 200u);
+}
+
+TEST(PartsTest, CopiesKeepAllBits) {
+  for (const char* const name : {"copies", "copies_and_sums"}) {
+    const size_t v = VariantOf(name);
+    for (const size_t shift : {0u, 1u}) {
+      const Program program = WithRows(Variants()[v].part.program, 9, 9);
+      std::mt19937_64 random(3);
+      auto inputs = sdk::RandomInputs(program, random, false);
+      for (PartArray& input : inputs) {
+        for (std::byte& byte : input.bytes) byte = static_cast<std::byte>(random());
+        // NaN of every float, with bits beside the first one.
+        for (size_t b = 0; b < input.bytes.size() / 2; ++b) input.bytes[b] |= std::byte{0x7D};
+      }
+      const PartRun run = {.shift = shift, .blocks_max = 5};
+      const auto result = RunPart(PartKernelOf(v), Variants()[v].shape, program, inputs, run);
+      ASSERT_EQ(result.failure, "");
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        EXPECT_EQ(result.outputs[i].bytes, inputs[i].bytes)
+            << name << " input " << i << " shift " << shift;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cotune::cuda::cpu

@@ -7,6 +7,8 @@ namespace cotune::cuda {
 
 // The inputs and outputs of a program together, see COTUNE_PROGRAM_INPUTS_MAX.
 constexpr int kPartOperandsMax = 128;
+// A stage has at least one output, see COTUNE_PROGRAM_OUTPUTS_MAX.
+constexpr int kPartStagesMax = 64;
 
 // The only parameter of a part's kernel, which has as many operands as its program. The host fills
 // one with the most operands, and the driver reads the beginning that the kernel has.
@@ -17,6 +19,15 @@ struct PartArguments {
   unsigned int launch;            // counted from 0, where one call is several launches
   unsigned int is_aligned;        // all operands that are read by leaves are aligned to vectors
   void* operands[kOperands];      // inputs, then outputs
+};
+
+// The parameter of a kernel with several stages in one launch. The blocks of a launch are shared
+// out among its stages in order: stage s has the blocks from the end of the stage before it, or
+// from 0, up to its own end. A stage that ends where the one before it does runs in the last block
+// before its end, after the stage before it.
+template <int kOperands, int kStages>
+struct StagedPartArguments : PartArguments<kOperands> {
+  unsigned int stage_ends[kStages];
 };
 
 }  // namespace cotune::cuda

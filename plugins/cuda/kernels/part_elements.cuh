@@ -1,24 +1,25 @@
-// Parts, or what is left of them, without row reductions: leaf after leaf, by all threads of the
-// grid.
+// Stages without row reductions: leaf after leaf, by all threads of the stage's blocks.
 #pragma once
 
+#include "part_blocks.cuh"
 #include "part_leaf.cuh"
 
 namespace cotune::cuda {
 
-__device__ __forceinline__ unsigned long long ThreadOfGrid() {
-  return static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+__device__ __forceinline__ unsigned long long ThreadOf(const StageBlocks& blocks) {
+  return static_cast<unsigned long long>(blocks.block) * blockDim.x + threadIdx.x;
 }
-__device__ __forceinline__ unsigned long long ThreadsOfGrid() {
-  return static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+__device__ __forceinline__ unsigned long long ThreadsOf(const StageBlocks& blocks) {
+  return static_cast<unsigned long long>(blocks.blocks) * blockDim.x;
 }
 
 // Elements that depend on no row and no column: one row of `elements` columns.
 template <class Elements>
 __device__ __forceinline__ void ForElements(const Elements& work, unsigned long long elements,
-                                            bool is_aligned) {
-  for (unsigned long long first = ThreadOfGrid() * kLeafColumns; first < elements;
-       first += ThreadsOfGrid() * kLeafColumns) {
+                                            bool is_aligned,
+                                            const StageBlocks& blocks = WholeGrid()) {
+  for (unsigned long long first = ThreadOf(blocks) * kLeafColumns; first < elements;
+       first += ThreadsOf(blocks) * kLeafColumns) {
     const unsigned long long left = elements - first;
     if (is_aligned && left >= kLeafColumns) {
       work.template At<true>(0, first, kLeafColumns);
@@ -32,9 +33,10 @@ __device__ __forceinline__ void ForElements(const Elements& work, unsigned long 
 // Rows of kColumns elements.
 template <unsigned int kColumns, class Elements>
 __device__ __forceinline__ void ForRows(const Elements& work, unsigned long long rows,
-                                        bool is_aligned) {
+                                        bool is_aligned, const StageBlocks& blocks = WholeGrid()) {
   constexpr unsigned int kLeaves = (kColumns + kLeafColumns - 1) / kLeafColumns;
-  for (unsigned long long leaf = ThreadOfGrid(); leaf < rows * kLeaves; leaf += ThreadsOfGrid()) {
+  for (unsigned long long leaf = ThreadOf(blocks); leaf < rows * kLeaves;
+       leaf += ThreadsOf(blocks)) {
     const unsigned long long row = leaf / kLeaves;
     const unsigned int column = static_cast<unsigned int>(leaf % kLeaves) * kLeafColumns;
     if (kColumns % kLeafColumns == 0 && is_aligned) {

@@ -71,6 +71,14 @@ __device__ __forceinline__ typename T::Lane LoadOne(const void* array, unsigned 
   return T::FromBits(LoadBitsIf<T::kBytes>(is_there, at));
 }
 
+// The bits of an element, which a copy of it keeps.
+template <class T>
+__device__ __forceinline__ auto LoadBitsOfOne(const void* array, unsigned long long index,
+                                              bool is_there = true) {
+  const auto* at = static_cast<const unsigned char*>(array) + index * T::kBytes;
+  return LoadBitsIf<T::kBytes>(is_there, at);
+}
+
 template <int kBytes, typename BitsOf>
 __device__ __forceinline__ void StoreBitsIf(bool is_there, unsigned char* at, BitsOf bits) {
   if constexpr (kBytes == 1) {
@@ -90,6 +98,13 @@ __device__ __forceinline__ void StoreOne(void* array, unsigned long long index,
                                          typename T::Lane value, bool is_there) {
   auto* at = static_cast<unsigned char*>(array) + index * T::kBytes;
   StoreBitsIf<T::kBytes>(is_there, at, T::ToBits(value));
+}
+
+template <class T, typename BitsOf>
+__device__ __forceinline__ void StoreBitsOfOne(void* array, unsigned long long index, BitsOf bits,
+                                               bool is_there) {
+  auto* at = static_cast<unsigned char*>(array) + index * T::kBytes;
+  StoreBitsIf<T::kBytes>(is_there, at, bits);
 }
 
 // `count` elements from `first` on: all or none of them where the array is aligned.

@@ -7,6 +7,7 @@
 // memory, then lane by lane.
 #pragma once
 
+#include "part_blocks.cuh"
 #include "part_leaf.cuh"
 
 namespace cotune::cuda {
@@ -156,11 +157,14 @@ __device__ __forceinline__ T FoldedRow(T (&leaves)[kCount], RowMemory& memory) {
 // The rows of this block, in steps that all of its threads take together.
 class RowWalk {
  public:
-  __device__ __forceinline__ explicit RowWalk(unsigned long long rows)
-      : rows_(rows), base_(static_cast<unsigned long long>(blockIdx.x) * kRowsOfBlock) {}
+  __device__ __forceinline__ explicit RowWalk(unsigned long long rows,
+                                              const StageBlocks& blocks = WholeGrid())
+      : rows_(rows),
+        base_(static_cast<unsigned long long>(blocks.block) * kRowsOfBlock),
+        blocks_(blocks.blocks) {}
   __device__ __forceinline__ bool HasMore() const { return base_ < rows_; }
   __device__ __forceinline__ void Next() {
-    base_ += static_cast<unsigned long long>(gridDim.x) * kRowsOfBlock;
+    base_ += static_cast<unsigned long long>(blocks_) * kRowsOfBlock;
   }
   __device__ __forceinline__ unsigned long long row() const {
     return kRowsOfBlock == 1 ? base_ : base_ + threadIdx.x / kRowThreads;
@@ -174,6 +178,7 @@ class RowWalk {
  private:
   unsigned long long rows_;
   unsigned long long base_;
+  unsigned int blocks_;
 };
 
 // The first column of the thread's leaf j.

@@ -55,11 +55,14 @@ CudaPart::CudaPart(const Gpu& gpu, gpu::GraphUses& graphs, const sdk::Program& p
       input_count_(program.input_count),
       alignments_(VectorAlignments(program, stages)),
       arguments_(ArgumentsOf(program)) {
+  std::vector<unsigned int> ends;
   for (int launch = 0; launch < stages.launches; ++launch) {
-    const uint64_t blocks = BlocksOf(program, stages, shape, launch);
-    const uint64_t most = BlocksMax(stages, launch, resident_blocks);
-    blocks_.push_back(static_cast<unsigned int>(std::min(blocks, most)));
+    const auto of_launch =
+        StageEndsOf(program, stages, shape, launch, BlocksMax(stages, launch, resident_blocks));
+    ends.insert(ends.end(), of_launch.begin(), of_launch.end());
+    blocks_.push_back(of_launch.empty() ? 0 : of_launch.back());
   }
+  if (SharesOutBlocks(stages)) SetStageEnds(ends, alignments_.size(), arguments_);
 }
 
 Result<void> CudaPart::Launch(const cotune_program_launch_t& launch) {

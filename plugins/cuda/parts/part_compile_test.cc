@@ -137,5 +137,33 @@ TEST(PartCompileTest, TheUnitOfOnePartHasItsKernel) {
   EXPECT_LE(std::atoi(log.c_str() + used + 5), 65536 / 2 / 256) << log;
 }
 
+// The registers of a thread of a part's kernel; -1: the compiler failed.
+int RegistersOf(const Nvrtc& nvrtc, const sdk::Program& program) {
+  KernelUnit unit = UnitOf(KernelOf({"part", program}, "sm_90"));
+  unit.options.emplace_back("--ptxas-options=-v");
+  std::string log;
+  const auto cubin = nvrtc.Compile(unit.source, "sm_90", unit.options, &log);
+  EXPECT_TRUE(cubin) << cubin.error().message;
+  const size_t used = log.find("Used ");
+  return used == std::string::npos ? -1 : std::atoi(log.c_str() + used + 5);
+}
+
+// Stages of one launch do not add up; which of them a block runs takes a few registers.
+TEST(PartCompileTest, ManyStagesUseHardlyMoreRegistersThanOne) {
+  const std::optional<Nvrtc> nvrtc = FindNvrtc();
+  if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
+  for (const bool copies : {false, true}) {
+    const auto registers = [&](size_t tensors) {
+      const std::vector<uint64_t> columns(tensors, 16384);
+      return RegistersOf(*nvrtc, Tensors(sdk::ValueDtype::kF32, columns, copies));
+    };
+    const int one = registers(1);
+    const int many = registers(16);
+    std::printf("%d registers with one stage, %d with 16\n", one, many);
+    EXPECT_GT(one, 0);
+    EXPECT_LE(many, one + 8);
+  }
+}
+
 }  // namespace
 }  // namespace cotune::cuda

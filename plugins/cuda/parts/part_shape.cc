@@ -98,6 +98,72 @@ uint64_t BlocksOf(const Program& program, const PartStage& stage, const PartShap
   return 0;
 }
 
+// The work of a stage, by which blocks are shared out: KiB that it reads and writes, at least 1.
+uint64_t KibOf(const Program& program, const PartStage& stage) {
+  uint64_t bytes = 0;
+  for (const int v : stage.values) {
+    if (v < program.input_count) bytes += ValueAt(program, v).bytes();
+  }
+  for (const size_t o : stage.outputs) bytes += ValueAt(program, program.outputs[o]).bytes();
+  return bytes / 1024 + 1;
+}
+
+struct StageShare {
+  uint64_t wanted = 0;  // blocks that have work
+  uint64_t work = 0;    // 0: none is wanted
+  bool is_full = false;
+};
+
+// Fewer blocks than stages with work: a stage ends in the block in which its work ends.
+std::vector<unsigned int> SharedBlocks(const std::vector<StageShare>& shares, uint64_t blocks) {
+  uint64_t all = 0;
+  for (const StageShare& share : shares) all += share.work;
+  std::vector<unsigned int> ends;
+  uint64_t work = 0;
+  for (const StageShare& share : shares) {
+    work += share.work;
+    ends.push_back(static_cast<unsigned int>(CeilDiv(work * blocks, all)));
+  }
+  return ends;
+}
+
+// One block for each stage with work, and the others by work, to none more than it wants.
+std::vector<unsigned int> BlocksByWork(std::vector<StageShare> shares, uint64_t blocks) {
+  uint64_t left = blocks;
+  uint64_t work = 0;
+  for (const StageShare& share : shares) {
+    if (share.wanted != 0) --left;
+    work += share.work;
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    const uint64_t shared = left;
+    const uint64_t shared_work = work;
+    for (StageShare& share : shares) {
+      if (share.wanted == 0 || share.is_full) continue;
+      if (shared * share.work < (share.wanted - 1) * shared_work) continue;
+      share.is_full = true;
+      changed = true;
+      left -= share.wanted - 1;
+      work -= share.work;
+    }
+  }
+  std::vector<unsigned int> ends;
+  uint64_t end = 0;
+  uint64_t work_before = 0;
+  for (const StageShare& share : shares) {
+    if (share.is_full) {
+      end += share.wanted;
+    } else if (share.wanted != 0) {
+      const uint64_t before = work_before * left / work;
+      work_before += share.work;
+      end += 1 + work_before * left / work - before;
+    }
+    ends.push_back(static_cast<unsigned int>(end));
+  }
+  return ends;
+}
+
 // Whether a stage reads and writes values of the type by leaves, whose rows begin aligned if the
 // array does.
 bool HasVectors(const PartStage& stage, const Value& value) {
@@ -127,9 +193,25 @@ uint64_t BlocksOf(const Program& program, const PartStages& stages, const PartSh
                   int launch) {
   uint64_t blocks = 0;
   for (const PartStage& stage : stages.stages) {
-    if (stage.launch == launch) blocks = std::max(blocks, BlocksOf(program, stage, shape));
+    if (stage.launch == launch) blocks += BlocksOf(program, stage, shape);
   }
   return blocks;
+}
+
+std::vector<unsigned int> StageEndsOf(const Program& program, const PartStages& stages,
+                                      const PartShape& shape, int launch, uint64_t blocks_max) {
+  std::vector<StageShare> shares;
+  uint64_t with_work = 0;
+  for (const PartStage& stage : stages.stages) {
+    if (stage.launch != launch) continue;
+    const uint64_t wanted = BlocksOf(program, stage, shape);
+    shares.push_back({wanted, wanted == 0 ? 0 : KibOf(program, stage)});
+    if (wanted != 0) ++with_work;
+  }
+  const uint64_t wanted = BlocksOf(program, stages, shape, launch);
+  const uint64_t blocks = std::min(wanted, blocks_max);
+  if (blocks == 0) return std::vector<unsigned int>(shares.size(), 0);
+  return blocks < with_work ? SharedBlocks(shares, blocks) : BlocksByWork(shares, blocks);
 }
 
 uint64_t BlocksMax(const PartStages& stages, int launch, uint64_t resident_blocks) {

@@ -20,14 +20,22 @@ struct PartShape {
 // inputs in their registers; where none do, as many as there are registers for.
 PartShape ShapeOf(const sdk::Program& program, const PartStages& stages);
 
-// How many blocks of a launch have work; the kernel computes the same with fewer. 0: nothing is to
-// be done.
+// How many blocks of a launch have work, those of all its stages together; the kernel computes the
+// same with fewer. 0: nothing is to be done.
 uint64_t BlocksOf(const sdk::Program& program, const PartStages& stages, const PartShape& shape,
                   int launch);
 
 // How many blocks a launch has at most, where the GPU runs so many at the same time: somewhat more,
 // so that one which ends makes room for one that begins to load.
 uint64_t BlocksMax(const PartStages& stages, int launch, uint64_t resident_blocks);
+
+// The ends of a launch's stages among its blocks, as StagedPartArguments has them, if the launch
+// has at most blocks_max blocks. The last one is the number of its blocks. Each stage has the
+// blocks that it has work for. If there are fewer in all, they are shared out by the bytes that
+// stages read and write, at least one to each; if there are fewer blocks than stages, stages share
+// blocks.
+std::vector<unsigned int> StageEndsOf(const sdk::Program& program, const PartStages& stages,
+                                      const PartShape& shape, int launch, uint64_t blocks_max);
 
 // To how many bytes each operand, inputs first, has to be aligned for vectors of its leaves.
 std::vector<uint32_t> VectorAlignments(const sdk::Program& program, const PartStages& stages);

@@ -40,7 +40,8 @@ bool TakesIntegers(uint32_t kind) {
 
 class StageMaker {
  public:
-  explicit StageMaker(const Program& program) : program_(program), levels_(LevelsOf(program)) {}
+  explicit StageMaker(const Program& program)
+      : program_(sdk::WithoutCopies(program)), levels_(LevelsOf(program_)) {}
 
   Result<PartStages> Make() {
     COTUNE_RETURN_IF_ERROR(Check());
@@ -94,15 +95,64 @@ class StageMaker {
     return {needed.begin(), needed.end()};
   }
 
-  void AddStages(uint32_t rows_kind) {
-    std::map<uint64_t, std::vector<size_t>, std::greater<>> by_columns;
-    std::vector<size_t> all;
-    bool reduces = false;
+  // The outputs of one kind of rows, in groups that have no value in common. Each group is in the
+  // order of the outputs, and groups are in the order of their first ones.
+  std::vector<std::vector<size_t>> IndependentOutputs(uint32_t rows_kind) const {
+    std::vector<size_t> outputs;
+    std::set<int> overwritten;
     for (size_t o = 0; o < program_.outputs.size(); ++o) {
+      if (value(program_.outputs[o]).rows_kind != rows_kind) continue;
+      outputs.push_back(o);
+      if (program_.output_into[o] >= 0) overwritten.insert(program_.output_into[o]);
+    }
+    // A number for all rows is loaded by each group that reads it. A group that overwrites it is
+    // the only one here that reads it.
+    const auto joins = [&](int v) {
+      const bool is_number = value(v).rows_kind == COTUNE_ROWS_ONE && value(v).columns == 1;
+      return !is_number || overwritten.count(v) != 0;
+    };
+    struct Group {
+      std::set<int> values;
+      std::vector<size_t> outputs;
+    };
+    std::vector<Group> groups;
+    for (const size_t o : outputs) {
+      Group made;
+      made.outputs.push_back(o);
+      for (const int v : ValuesOf({o})) {
+        if (joins(v)) made.values.insert(v);
+      }
+      if (program_.output_into[o] >= 0) made.values.insert(program_.output_into[o]);
+      size_t place = groups.size();
+      for (size_t g = groups.size(); g-- > 0;) {
+        const bool is_joined = std::any_of(made.values.begin(), made.values.end(),
+                                           [&](int v) { return groups[g].values.count(v) != 0; });
+        if (!is_joined) continue;
+        made.values.insert(groups[g].values.begin(), groups[g].values.end());
+        made.outputs.insert(made.outputs.end(), groups[g].outputs.begin(), groups[g].outputs.end());
+        groups.erase(groups.begin() + static_cast<ptrdiff_t>(g));
+        place = g;
+      }
+      std::sort(made.outputs.begin(), made.outputs.end());
+      groups.insert(groups.begin() + static_cast<ptrdiff_t>(place), std::move(made));
+    }
+    std::vector<std::vector<size_t>> made;
+    for (Group& group : groups) made.push_back(std::move(group.outputs));
+    return made;
+  }
+
+  void AddStages(uint32_t rows_kind) {
+    for (const std::vector<size_t>& outputs : IndependentOutputs(rows_kind)) {
+      AddStages(rows_kind, outputs);
+    }
+  }
+
+  void AddStages(uint32_t rows_kind, const std::vector<size_t>& all) {
+    std::map<uint64_t, std::vector<size_t>, std::greater<>> by_columns;
+    bool reduces = false;
+    for (const size_t o : all) {
       const int output = program_.outputs[o];
-      if (value(output).rows_kind != rows_kind) continue;
       by_columns[value(output).columns].push_back(o);
-      all.push_back(o);
       reduces = reduces || levels_[static_cast<size_t>(output)] > 0;
     }
     if (reduces) {
@@ -147,7 +197,7 @@ class StageMaker {
     made_.launches = launch + 1;
   }
 
-  const Program& program_;
+  const Program program_;
   const std::vector<int> levels_;
   PartStages made_;
 };
@@ -155,6 +205,18 @@ class StageMaker {
 }  // namespace
 
 Result<PartStages> StagesOf(const Program& program) { return StageMaker(program).Make(); }
+
+LaunchStages StagesOfLaunch(const PartStages& stages, int launch) {
+  const auto is_earlier = [&](const PartStage& stage) { return stage.launch < launch; };
+  const auto is_of_it = [&](const PartStage& stage) { return stage.launch == launch; };
+  const auto& all = stages.stages;
+  return {static_cast<size_t>(std::count_if(all.begin(), all.end(), is_earlier)),
+          static_cast<size_t>(std::count_if(all.begin(), all.end(), is_of_it))};
+}
+
+bool SharesOutBlocks(const PartStages& stages) {
+  return stages.stages.size() > static_cast<size_t>(stages.launches);
+}
 
 const ProgramNode& NodeOf(const Program& program, int index) {
   return program.nodes[static_cast<size_t>(index - program.input_count)];

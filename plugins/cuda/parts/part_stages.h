@@ -34,11 +34,22 @@ struct PartStage {
 
 // The stages of a part, in the order in which a kernel runs them. A stage that overwrites what an
 // earlier one reads stands in a later launch, because other blocks may still read it; no stage
-// overwrites what a later one reads.
+// overwrites what a later one reads. Outputs that read nothing in common, but for single numbers,
+// are in stages of their own, which run in different blocks of one launch.
 struct PartStages {
   std::vector<PartStage> stages;
   int launches = 1;
 };
+
+// The stages of a launch: `count` in a row.
+struct LaunchStages {
+  size_t first = 0;
+  size_t count = 0;
+};
+LaunchStages StagesOfLaunch(const PartStages& stages, int launch);
+// Returns true if some launch has several stages, so that the kernel has to be called with the
+// blocks of each (StagedPartArguments).
+bool SharesOutBlocks(const PartStages& stages);
 
 // COTUNE_UNSUPPORTED, with the reason, for an operation that does not compute with its dtype and
 // for too many columns; COTUNE_INVALID_ARGUMENT for a program with a collective.

@@ -10,6 +10,27 @@ namespace cotune::cuda {
 
 using sdk::Program;
 
+namespace {
+
+// Runs the stages of a launch. If there are several, each block jumps to its own one. The text has
+// no loop over stages, out of which the compiler would move what the single stages compute.
+void CallStages(const PartStages& stages, const LaunchStages& launch, TextWriter& to) {
+  if (launch.count == 1) return CallStage(stages.stages[launch.first], launch.first, true, to);
+  const size_t end = launch.first + launch.count;
+  to.Open("switch (FirstStage<{}, {}>(a)) {{", launch.first, end);
+  for (size_t s = launch.first; s < end; ++s) {
+    to.Open("case {}: {{", s);
+    to.Line("const StageBlocks blocks = BlocksOfStage<{}, {}>(a);", s, launch.first);
+    CallStage(stages.stages[s], s, false, to);
+    if (s + 1 < end) to.Line("if (!RunsNextStage<{}>(a)) break;", s);
+    to.Close();
+    if (s + 1 < end) to.Line("[[fallthrough]];");
+  }
+  to.Close();
+}
+
+}  // namespace
+
 std::string PartText(const Program& program, const PartStages& stages) {
   TextWriter to;
   const bool has_rows =
@@ -30,19 +51,22 @@ std::string PartText(const Program& program, const PartStages& stages) {
   to.Blank();
   to.Line("namespace cotune::cuda {{");
   to.Blank();
-  to.Line("using Arguments = PartArguments<{}>;",
-          static_cast<size_t>(program.input_count) + program.outputs.size());
+  const size_t operands = static_cast<size_t>(program.input_count) + program.outputs.size();
+  if (SharesOutBlocks(stages)) {
+    to.Line("using Arguments = StagedPartArguments<{}, {}>;", operands, stages.stages.size());
+  } else {
+    to.Line("using Arguments = PartArguments<{}>;", operands);
+  }
   to.Blank();
   for (size_t s = 0; s < stages.stages.size(); ++s) {
-    WriteStage(program, stages.stages[s], s, to);
+    const PartStage& stage = stages.stages[s];
+    WriteStage(program, stage, s, StagesOfLaunch(stages, stage.launch).count == 1, to);
   }
   to.Open("__device__ __forceinline__ void RunPart(const Arguments& a) {{");
   if (has_rows) to.Line("RowMemory memory;");
   for (int launch = 0; launch < stages.launches; ++launch) {
     if (stages.launches > 1) to.Open("if (a.launch == {}) {{", launch);
-    for (size_t s = 0; s < stages.stages.size(); ++s) {
-      if (stages.stages[s].launch == launch) CallStage(stages.stages[s], s, to);
-    }
+    CallStages(stages, StagesOfLaunch(stages, launch), to);
     if (stages.launches > 1) to.Close();
   }
   to.Close();

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "plugins/cuda/parts/part_shape.h"
 #include "plugins/cuda/testing/part_cases.h"
@@ -20,12 +21,102 @@ using sdk::ValueDtype;
 
 std::string TextOf(const sdk::Program& program) { return PartText(program, *StagesOf(program)); }
 
-TEST(PartTextTest, ANormHasTheTextOfTheGoldenFile) {
-  std::ifstream file("plugins/cuda/parts/part_text.golden");
+void ExpectGolden(const char* path, const std::string& text) {
+  std::ifstream file(path);
   std::stringstream golden;
   golden << file.rdbuf();
-  const std::string text = TextOf(ResidualNorm(ValueDtype::kBf16, 8192, false));
-  EXPECT_EQ(text, golden.str()) << "where the change is meant, this is the new golden file";
+  EXPECT_EQ(text, golden.str()) << "if the change is meant, this is the new " << path << ":\n"
+                                << text;
+}
+
+TEST(PartTextTest, ANormHasTheTextOfTheGoldenFile) {
+  ExpectGolden("plugins/cuda/parts/part_text.golden",
+               TextOf(ResidualNorm(ValueDtype::kBf16, 8192, false)));
+}
+
+// Elements, a copy, and rows with a reduction.
+TEST(PartTextTest, StagesOfOneLaunchHaveTheTextOfTheGoldenFile) {
+  PartBuilder part(4);
+  const int x = part.Input(ValueDtype::kF32, 64);
+  const int y = part.Input(ValueDtype::kBf16, 16384, COTUNE_ROWS_ONE);
+  const int z = part.Input(ValueDtype::kF32, 16384, COTUNE_ROWS_ONE);
+  part.Output(part.Node(COTUNE_NODE_ROW_SUM, {x}));
+  part.Output(part.Cast(y, ValueDtype::kBf16));
+  part.Output(part.Node(COTUNE_NODE_MUL, {z, PartOperand::Literal(0.25)}));
+  ExpectGolden("plugins/cuda/parts/part_text_stages.golden", TextOf(part.program));
+}
+
+TEST(PartTextTest, OutputsThatReadNothingInCommonAreStagesOfTheirOwn) {
+  PartBuilder part(4);
+  const int x = part.Input(ValueDtype::kF32, 64);
+  const int y = part.Input(ValueDtype::kF32, 64);
+  const int z = part.Input(ValueDtype::kF32, 64);
+  const int scale = part.Input(ValueDtype::kF32, 1, COTUNE_ROWS_ONE);
+  part.Output(part.Node(COTUNE_NODE_MUL, {x, scale}));
+  part.Output(part.Node(COTUNE_NODE_MUL, {y, scale}));
+  part.Output(part.Node(COTUNE_NODE_MUL, {z, scale}));
+  part.Output(part.Node(COTUNE_NODE_NEG, {y}));
+  const auto outputs = [&] {
+    std::vector<std::vector<size_t>> made;
+    const PartStages stages = *StagesOf(part.program);
+    EXPECT_EQ(stages.launches, 1);
+    for (const PartStage& stage : stages.stages) made.push_back(stage.outputs);
+    return made;
+  };
+  using Outputs = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(outputs(), (Outputs{{0}, {1, 3}, {2}}));
+  // A stage that overwrites an input reads it as the others do.
+  part.program.output_into[3] = x;
+  EXPECT_EQ(outputs(), (Outputs{{0, 1, 3}, {2}}));
+}
+
+std::vector<unsigned int> EndsOf(const sdk::Program& part, uint64_t blocks_max) {
+  const PartStages stages = *StagesOf(part);
+  return StageEndsOf(part, stages, ShapeOf(part, stages), 0, blocks_max);
+}
+
+TEST(PartTextTest, StagesHaveTheBlocksThatTheyHaveWorkFor) {
+  using Ends = std::vector<unsigned int>;
+  // A block has 256 threads with 8 columns each.
+  const auto part = Tensors(ValueDtype::kF32, {16384, 2048, 2049, 1}, false);
+  EXPECT_EQ(EndsOf(part, 1000), (Ends{8, 9, 11, 12}));
+  EXPECT_EQ(EndsOf(part, 12), (Ends{8, 9, 11, 12}));
+  // One block each; the others go where the work is.
+  EXPECT_EQ(EndsOf(part, 9), (Ends{5, 6, 8, 9}));
+  EXPECT_EQ(EndsOf(part, 4), (Ends{1, 2, 3, 4}));
+  // Fewer blocks than stages.
+  EXPECT_EQ(EndsOf(part, 2), (Ends{2, 2, 2, 2}));
+  EXPECT_EQ(EndsOf(part, 1), (Ends{1, 1, 1, 1}));
+  const auto equal = Tensors(ValueDtype::kF32, {2048, 2048, 2048, 2048}, false);
+  EXPECT_EQ(EndsOf(equal, 2), (Ends{1, 1, 2, 2}));
+}
+
+TEST(PartTextTest, SharesOfBlocksFollowTheWork) {
+  const auto part = Tensors(ValueDtype::kF32, {65536, 65536, 2048, 65536, 256}, false);
+  for (uint64_t blocks = 5; blocks <= 98; ++blocks) {
+    const auto ends = EndsOf(part, blocks);
+    EXPECT_EQ(ends.back(), blocks);
+    EXPECT_EQ(ends[2] - ends[1], 1u);
+    EXPECT_EQ(ends[4] - ends[3], 1u);
+    // Each of the three large ones has a third of the others.
+    for (const size_t large : {0u, 1u, 3u}) {
+      const uint64_t begin = large == 0 ? 0 : ends[large - 1];
+      EXPECT_NEAR(static_cast<double>(ends[large] - begin), static_cast<double>(blocks - 2) / 3, 1);
+    }
+  }
+}
+
+TEST(PartTextTest, AStageWithoutRowsHasNoBlocks) {
+  using Ends = std::vector<unsigned int>;
+  PartBuilder part(0, 5);
+  const int none = part.Input(ValueDtype::kF32, 64);
+  const int share = part.Input(ValueDtype::kF32, 2048, COTUNE_ROWS_SHARE);
+  const int one = part.Input(ValueDtype::kF32, 64, COTUNE_ROWS_ONE);
+  for (const int input : {none, share, one}) part.Output(part.Node(COTUNE_NODE_NEG, {input}));
+  EXPECT_EQ(EndsOf(part.program, 1000), (Ends{0, 5, 6}));
+  EXPECT_EQ(EndsOf(part.program, 1), (Ends{0, 1, 1}));
+  part.program = WithRows(part.program, 5, 0);
+  EXPECT_EQ(EndsOf(part.program, 1000), (Ends{1, 1, 2}));
 }
 
 TEST(PartTextTest, TextsHaveNoRows) {

@@ -35,8 +35,14 @@ constexpr size_t kOutputWordsMax = 48;
 // The text of one stage.
 class StageText {
  public:
-  StageText(const Program& program, const PartStage& stage, size_t number, TextWriter& to)
-      : program_(program), stage_(stage), number_(number), levels_(LevelsOf(program)), to_(to) {}
+  StageText(const Program& program, const PartStage& stage, size_t number, bool is_alone,
+            TextWriter& to)
+      : program_(sdk::WithoutCopies(program)),
+        stage_(stage),
+        number_(number),
+        is_alone_(is_alone),
+        levels_(LevelsOf(program_)),
+        to_(to) {}
 
   void Write() {
     if (stage_.kind == StageKind::kRows) {
@@ -81,9 +87,22 @@ class StageText {
   // ---- Numbers of a row ----
 
   void LoadNumber(int index, const char* is_there) {
+    if (HasNumberCopy(index)) {
+      to_.Line("const auto {} = LoadBitsOfOne<{}>(a.operands[{}], {}, {});", BitsName(index),
+               DtypeText(value(index).dtype), index, IsSingle(index) ? "0" : "row", is_there);
+      to_.Line("const {} {} = {}::FromBits({});", LaneText(value(index).dtype), ValueName(index),
+               DtypeText(value(index).dtype), BitsName(index));
+      return;
+    }
     to_.Line("const {} {} = LoadOne<{}>(a.operands[{}], {}, {});", LaneText(value(index).dtype),
              ValueName(index), DtypeText(value(index).dtype), index, IsSingle(index) ? "0" : "row",
              is_there);
+  }
+  // Returns true if the number, which is an input, is an output as well.
+  bool HasNumberCopy(int index) const {
+    return stage_.kind == StageKind::kRows &&
+           std::any_of(stage_.outputs.begin(), stage_.outputs.end(),
+                       [&](size_t o) { return OutputValue(o) == index; });
   }
   void ComputeNumber(int index) {
     to_.Line("const {} {} = {};", LaneText(value(index).dtype), ValueName(index),
@@ -173,9 +192,23 @@ class StageText {
     }
     return groups;
   }
-  // Inputs were loaded, so that outputs may overwrite them.
+  void StoreLeaf(size_t output, const std::string& leaf) {
+    const int v = OutputValue(output);
+    to_.Line("StoreLeaf<{}, kIsAligned>(a.operands[{}], {}, count, {});", DtypeText(value(v).dtype),
+             OutputOperand(output), FirstText(v), leaf);
+  }
+  // Inputs were loaded, so that outputs may overwrite them. An output that is an input is stored as
+  // it was loaded, which keeps its bits.
   void WriteOutputs(const std::vector<size_t>& outputs) {
-    const auto groups = OutputGroups(outputs);
+    std::vector<size_t> computed;
+    for (const size_t o : outputs) {
+      if (IsInput(OutputValue(o))) {
+        StoreLeaf(o, fmt::format("in{}", OutputValue(o)));
+      } else {
+        computed.push_back(o);
+      }
+    }
+    const auto groups = OutputGroups(computed);
     for (const std::vector<size_t>& group : groups) {
       if (groups.size() > 1) to_.Open("{{");
       std::vector<int> targets;
@@ -191,11 +224,7 @@ class StageText {
                  HasBits(v) ? BitsName(v) : ValueName(v));
       }
       to_.Close();
-      for (const size_t o : group) {
-        const int v = OutputValue(o);
-        to_.Line("StoreLeaf<{}, kIsAligned>(a.operands[{}], {}, count, out{});",
-                 DtypeText(value(v).dtype), OutputOperand(o), FirstText(v), o);
-      }
+      for (const size_t o : group) StoreLeaf(o, fmt::format("out{}", o));
       if (groups.size() > 1) to_.Close();
     }
   }
@@ -289,14 +318,15 @@ class StageText {
     passes_of_levels_.push_back(OutputPasses());
     FindKept();
     to_.Line("template <bool kIsArrayAligned>");
-    to_.Open("__device__ __forceinline__ void Stage{}(const Arguments& a, RowMemory& memory) {{",
-             number_);
+    to_.Open("__device__ __forceinline__ void Stage{}(const Arguments& a, RowMemory& memory{}) {{",
+             number_, is_alone_ ? "" : ", const StageBlocks& blocks");
     WriteHeld();
     for (const int v : stage_.values) {
       if (IsInput(v) && !IsWide(v) && IsShared(v)) LoadNumber(v, "true");
     }
     LoadHeld(true);
-    to_.Open("for (RowWalk walk({}); walk.HasMore(); walk.Next()) {{", RowsText(stage_.rows_kind));
+    to_.Open("for (RowWalk walk({}{}); walk.HasMore(); walk.Next()) {{", RowsText(stage_.rows_kind),
+             is_alone_ ? "" : ", blocks");
     to_.Line("const unsigned long long row = walk.row();");
     to_.Line("const bool is_there = walk.IsThere();");
     LoadHeld(false);
@@ -499,15 +529,22 @@ class StageText {
     if (overwrites) to_.Line("SyncRow();");
     for (const size_t o : numbers) {
       const int v = OutputValue(o);
+      if (IsInput(v)) {
+        to_.Line("StoreBitsOfOne<{}>(a.operands[{}], {}, {}, walk.IsFirstThread());",
+                 DtypeText(value(v).dtype), OutputOperand(o), IsSingle(v) ? "0" : "row",
+                 BitsName(v));
+        continue;
+      }
       to_.Line("StoreOne<{}>(a.operands[{}], {}, {}, walk.IsFirstThread());",
                DtypeText(value(v).dtype), OutputOperand(o), IsSingle(v) ? "0" : "row",
                ValueName(v));
     }
   }
 
-  const Program& program_;
+  const Program program_;
   const PartStage& stage_;
   const size_t number_;
+  const bool is_alone_;
   const std::vector<int> levels_;
   TextWriter& to_;
   std::vector<std::vector<Pass>> passes_of_levels_;
@@ -517,25 +554,28 @@ class StageText {
 
 }  // namespace
 
-void WriteStage(const Program& program, const PartStage& stage, size_t number, TextWriter& to) {
-  StageText(program, stage, number, to).Write();
+void WriteStage(const Program& program, const PartStage& stage, size_t number, bool is_alone,
+                TextWriter& to) {
+  StageText(program, stage, number, is_alone, to).Write();
 }
 
-void CallStage(const PartStage& stage, size_t number, TextWriter& to) {
+void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to) {
+  const char* const blocks = is_alone ? "" : ", blocks";
   const char* const rows = RowsText(stage.rows_kind);
   switch (stage.kind) {
     case StageKind::kElements:
-      to.Line("ForElements(Stage{}{{a}}, {} * {}ull, a.is_aligned != 0);", number, rows,
-              stage.columns);
+      to.Line("ForElements(Stage{}{{a}}, {} * {}ull, a.is_aligned != 0{});", number, rows,
+              stage.columns, blocks);
       break;
     case StageKind::kLeaves:
-      to.Line("ForRows<{}>(Stage{}{{a}}, {}, a.is_aligned != 0);", stage.columns, number, rows);
+      to.Line("ForRows<{}>(Stage{}{{a}}, {}, a.is_aligned != 0{});", stage.columns, number, rows,
+              blocks);
       break;
     case StageKind::kRows:
       to.Open("if (a.is_aligned != 0) {{");
-      to.Line("Stage{}<true>(a, memory);", number);
+      to.Line("Stage{}<true>(a, memory{});", number, blocks);
       to.Reopen("}} else {{");
-      to.Line("Stage{}<false>(a, memory);", number);
+      to.Line("Stage{}<false>(a, memory{});", number, blocks);
       to.Close();
       break;
   }

@@ -10,11 +10,12 @@
 
 namespace cotune::cuda {
 
-// Defines the stage: a struct that works on a leaf, or, where rows are reduced, a function that
-// walks over the rows.
-void WriteStage(const sdk::Program& program, const PartStage& stage, size_t number, TextWriter& to);
-// Calls it from the kernel.
-void CallStage(const PartStage& stage, size_t number, TextWriter& to);
+// Defines the stage: a struct that works on a leaf, or, if rows are reduced, a function that walks
+// over the rows. is_alone: it is the only stage of its launch, and has the whole grid.
+void WriteStage(const sdk::Program& program, const PartStage& stage, size_t number, bool is_alone,
+                TextWriter& to);
+// Calls it from the kernel; a stage that is not alone, with its `blocks`.
+void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to);
 
 }  // namespace cotune::cuda
 

@@ -207,7 +207,67 @@ sdk::Program RoundedTwice(ValueDtype first, ValueDtype second) {
   return part.program;
 }
 
+// Stages of every kind in two launches: norms and elements of all rows and of a share of them, sums
+// of one row, and outputs that overwrite what stages of the first launch read.
+sdk::Program StagesInTwoLaunches() {
+  PartBuilder part(kRows, kRows - 1);
+  const int x = part.Input(ValueDtype::kF32, 520);
+  const int y = part.Input(ValueDtype::kBf16, 2500);
+  const int z = part.Input(ValueDtype::kF32, 77, COTUNE_ROWS_SHARE);
+  const int w = part.Input(ValueDtype::kF16, 264, COTUNE_ROWS_SHARE);
+  const int gamma = part.Input(ValueDtype::kF32, 520, COTUNE_ROWS_ONE);
+  const int beta = part.Input(ValueDtype::kF32, 77, COTUNE_ROWS_ONE);
+  const int scale = part.Input(ValueDtype::kF32, 1, COTUNE_ROWS_ONE);
+  const int sum = part.Node(COTUNE_NODE_ROW_SUM, {x});
+  const int centered = part.Node(COTUNE_NODE_SUB, {x, sum});
+  part.Output(part.Node(COTUNE_NODE_MUL, {centered, gamma}), x);
+  part.Output(part.Node(COTUNE_NODE_MUL, {y, PartOperand::Literal(0.5)}));
+  const int scaled = part.Node(COTUNE_NODE_MUL, {z, scale});
+  part.Output(part.Node(COTUNE_NODE_ADD, {scaled, beta}));
+  part.Output(part.Node(COTUNE_NODE_ROW_MAX, {part.Cast(w, ValueDtype::kF32)}));
+  part.Output(part.Node(COTUNE_NODE_NEG, {gamma}), gamma);
+  part.Output(part.Node(COTUNE_NODE_ROW_SUM, {beta}));
+  part.Output(part.Node(COTUNE_NODE_ADD, {scale, PartOperand::Literal(1)}), scale);
+  return part.program;
+}
+
 }  // namespace
+
+sdk::Program Tensors(ValueDtype dtype, const std::vector<uint64_t>& columns, bool copies) {
+  PartBuilder part(kRows);
+  std::vector<int> inputs;
+  for (const uint64_t each : columns) inputs.push_back(part.Input(dtype, each, COTUNE_ROWS_ONE));
+  for (const int input : inputs) {
+    part.Output(copies ? part.Cast(input, dtype)
+                       : part.Node(COTUNE_NODE_MUL, {input, PartOperand::Literal(0.25)}));
+  }
+  return part.program;
+}
+
+sdk::Program Copies(bool reduces) {
+  PartBuilder part(kRows);
+  std::vector<int> inputs;
+  for (const ValueDtype dtype : sdk::kPartDtypes) {
+    inputs.push_back(part.Input(dtype, 40));
+    inputs.push_back(part.Input(dtype, 1));
+    inputs.push_back(part.Input(dtype, 173, COTUNE_ROWS_ONE));
+    inputs.push_back(part.Input(dtype, 1, COTUNE_ROWS_ONE));
+  }
+  std::vector<int> copies;
+  for (const int input : inputs) {
+    const ValueDtype dtype = part.program.values[static_cast<size_t>(input)].dtype;
+    copies.push_back(part.Cast(input, dtype));
+    part.Output(copies.back());
+  }
+  for (size_t i = 0; reduces && i + 1 < inputs.size(); i += 4) {
+    const int rows = part.Cast(copies[i], ValueDtype::kF32);
+    const int number = part.Cast(copies[i + 1], ValueDtype::kF32);
+    const int one = part.Cast(copies[i + 3], ValueDtype::kF32);
+    const int sum = part.Node(COTUNE_NODE_ROW_SUM, {part.Node(COTUNE_NODE_MUL, {rows, number})});
+    part.Output(part.Node(COTUNE_NODE_ADD, {sum, one}));
+  }
+  return part.program;
+}
 
 sdk::Program ResidualNorm(ValueDtype dtype, uint64_t columns, bool rounds) {
   PartBuilder part(kRows);
@@ -261,6 +321,12 @@ std::vector<PartCase> HandMadeParts() {
   add("overwriting_elements_64", Overwriting(64, false));
   add("overwriting_elements_5", Overwriting(5, false));
   add("several_columns", SeveralColumns());
+  add("tensors_equal", Tensors(ValueDtype::kF32, std::vector<uint64_t>(6, 4096), false));
+  add("tensors_unequal", Tensors(ValueDtype::kBf16, {40000, 5, 4096, 2048, 12289}, false));
+  add("tensors_copied", Tensors(ValueDtype::kF32, std::vector<uint64_t>(5, 2048), true));
+  add("stages_in_two_launches", StagesInTwoLaunches());
+  add("copies", Copies(false));
+  add("copies_and_sums", Copies(true));
   for (const ValueDtype dtype : {ValueDtype::kF32, ValueDtype::kF64, ValueDtype::kBf16,
                                  ValueDtype::kI32, ValueDtype::kI64, ValueDtype::kU8}) {
     add(fmt::format("all_operations_{}", static_cast<int>(dtype)), AllOperations(dtype, 24));

@@ -20,6 +20,13 @@ struct PartCase {
 // residual + rms_norm as a model has it: the stream overwrites the residual.
 sdk::Program ResidualNorm(sdk::ValueDtype dtype, uint64_t columns, bool rounds);
 
+// Tensors of one row, each with so many columns: each one times a number, or a copy of it (a cast
+// to its own dtype).
+sdk::Program Tensors(sdk::ValueDtype dtype, const std::vector<uint64_t>& columns, bool copies);
+// A copy of rows, of numbers of rows, of a row for all rows and of a number, of each dtype; if
+// `reduces`, beside row sums of the same inputs.
+sdk::Program Copies(bool reduces);
+
 // A part whose stream is an output that the rest of it reads, and the same operations as two parts,
 // of which the second reads the stream from memory.
 struct CutPart {

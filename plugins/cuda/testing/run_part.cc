@@ -99,14 +99,18 @@ PartResult RunPart(PlainFunction kernel, const PartShape& shape, const sdk::Prog
   Launches launches{kernel, ArgumentsOf(program), {}};
   SetOperands(VectorAlignments(program, stages), program.input_count, in_addresses.data(),
               out_addresses.data(), launches.arguments);
+  std::vector<unsigned int> ends;
   for (int launch = 0; launch < stages.launches; ++launch) {
-    const uint64_t blocks = BlocksOf(program, stages, shape, launch);
-    launches.shapes.push_back(
-        {.blocks = static_cast<unsigned int>(std::min<uint64_t>(blocks, run.blocks_max)),
-         .threads = static_cast<unsigned int>(shape.threads),
-         .resident_blocks = 2,
-         .block_bytes = kBlockBytes,
-         .has_late_warps = true});
+    const auto of_launch = StageEndsOf(program, stages, shape, launch, run.blocks_max);
+    ends.insert(ends.end(), of_launch.begin(), of_launch.end());
+    launches.shapes.push_back({.blocks = of_launch.back(),
+                               .threads = static_cast<unsigned int>(shape.threads),
+                               .resident_blocks = 2,
+                               .block_bytes = kBlockBytes,
+                               .has_late_warps = true});
+  }
+  if (SharesOutBlocks(stages)) {
+    SetStageEnds(ends, in_addresses.size() + out_addresses.size(), launches.arguments);
   }
   FiberScheduler scheduler(run.seed, 0);
   Release(&launches);
