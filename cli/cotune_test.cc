@@ -229,6 +229,27 @@ TEST_F(CotuneTest, ConfigShowNamesOrigins) {
   EXPECT_EQ(result["backend_settings"][0]["origin"], folder_.path() + "/c.toml:3");
 }
 
+TEST_F(CotuneTest, AnAliasOfASettingIsAFlagOfItsOwn) {
+  const ProgramEnd shown = Run({"config", "show", "--enable-custom-op-fusion", "off", "--json"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  const nlohmann::json result = Document(shown)["result"];
+  for (const nlohmann::json& row : result["settings"]) {
+    if (row["name"] != "collective_fusion_enabled") continue;
+    EXPECT_EQ(row["value"], "off");
+    EXPECT_EQ(row["origin"], "--enable-custom-op-fusion");
+  }
+  const ProgramEnd both = Run(
+      {"config", "show", "--enable-custom-op-fusion", "off", "--collective-fusion-enabled", "on"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_NE(both.err.find("(--collective-fusion-enabled and --enable-custom-op-fusion)"),
+            std::string::npos)
+      << both.err;
+  // The program that `run` starts reads variables.
+  const ProgramEnd run = Run({"run", "--ranks", "1", "--max-autotune-gemm-threads", "3", "--",
+                              "/bin/sh", "-c", "echo $COTUNE_MAX_AUTOTUNE_GEMM_THREADS"});
+  EXPECT_EQ(run.out, "3\n") << run.err;
+}
+
 TEST_F(CotuneTest, RunStartsAnyProgramAsRanks) {
   const ProgramEnd end = Run({"run", "--ranks", "3", "--", "/bin/sh", "-c",
                               "echo $COTUNE_RANK of $COTUNE_WORLD_SIZE $NCCL_NVLS_ENABLE"});

@@ -272,15 +272,23 @@ void Job::ProvideForPrograms() {
 
 void Job::set_settings(const TuningSettings& settings) {
   options_.settings = settings;
-  if (groups_ != nullptr) groups_->set_numerics(settings.numerics);
+  if (groups_ != nullptr) {
+    groups_->set_numerics(settings.numerics);
+    ProgramSupport support = groups_->program_support();
+    support.fusion = settings.fusion;
+    groups_->set_program_support(support);
+  }
   fingerprint_.measuring_mode = MeasuringMode();
 }
 
-// What won among all choices may be of another numerics class than what may win by numerics=same,
-// and programs that round every value take another time: such measurements are kept apart.
+// Measurements by other rules are kept apart, because others may win there. A winner among all
+// choices may be of another numerics class than what may win by numerics=same, and programs that
+// round every value take another time. By other rules of fusion other forms race.
 std::string Job::MeasuringMode() const {
-  const bool is_same = options_.settings.numerics == NumericsRule::kSame;
-  return device_->measuring_mode() + (is_same ? ", numerics=same" : "");
+  std::string mode = device_->measuring_mode();
+  if (options_.settings.numerics == NumericsRule::kSame) mode += ", numerics=same";
+  const std::string fusion = options_.settings.fusion.DifferencesText();
+  return fusion.empty() ? mode : mode + ", fusion=" + fusion;
 }
 
 Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use,

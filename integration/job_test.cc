@@ -151,6 +151,24 @@ TEST_F(JobTest, WithoutGroupsItKnowsBackendsAndMachine) {
   EXPECT_THAT(none.error().ToText(), HasSubstr("no backend"));
 }
 
+TEST_F(JobTest, OtherRulesOfFusionAreAnotherMeasuringMode) {
+  JobOptions options = Options();
+  options.catalogue.tables = {host::BackendApi()};
+  options.settings.fusion.is_recursive = false;
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_EQ((*job)->fingerprint().measuring_mode, "eager, fusion=all depth=1");
+  TuningSettings settings = (*job)->settings();
+  settings.numerics = NumericsRule::kSame;
+  settings.fusion.enabled = false;
+  (*job)->set_settings(settings);
+  EXPECT_EQ((*job)->fingerprint().measuring_mode, "eager, numerics=same, fusion=off");
+  EXPECT_FALSE((*job)->groups().program_support().fusion.enabled);
+  settings.fusion = {};
+  (*job)->set_settings(settings);
+  EXPECT_EQ((*job)->fingerprint().measuring_mode, "eager, numerics=same");
+}
+
 // The same broken plugin and the same backend for other memory end a run and are rows of a survey.
 TEST_F(JobTest, ASurveyReportsWhatEndsARun) {
   cotune_backend_api_t for_gpus = *fake::BackendApi();

@@ -14,7 +14,7 @@ int ConfigShowCommand(const ConfigShowFlags& flags, Process& process) {
   TextTable table({{"setting"}, {"value"}, {"origin"}, {"what it does"}});
   for (const SettingSpec& spec : AllSettings()) {
     table.AddRow({std::string(spec.name), FormatSetting(spec, settings->values),
-                  settings->origins.at(std::string(spec.name)), std::string(spec.help)});
+                  settings->origins.at(std::string(spec.name)), HelpText(spec)});
   }
   for (const auto& [name, value] : settings->backend_values) {
     table.AddRow({name, value, settings->backend_origins.at(name), "setting of a backend"});

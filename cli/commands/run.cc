@@ -35,8 +35,7 @@ Status PassSettingsOn(const SettingFlags& flags) {
                 "write it into a settings file and name that with --config");
   }
   for (const auto& [name, text] : flags.values) {
-    const SettingSpec* const spec = FindSetting(name);
-    if (spec == nullptr) continue;
+    if (FindSetting(name) == nullptr) continue;
     // The program may change its folder before it creates a group.
     std::string value = text;
     if (name == "database" && !text.empty()) {
@@ -44,7 +43,7 @@ Status PassSettingsOn(const SettingFlags& flags) {
       const std::filesystem::path whole = std::filesystem::absolute(text, error);
       if (!error) value = whole.string();
     }
-    setenv(VariableName(*spec).c_str(), value.c_str(), 1);
+    setenv(VariableName(name).c_str(), value.c_str(), 1);
   }
   if (flags.settings_file) setenv("COTUNE_CONFIG", flags.settings_file->c_str(), 1);
   return {};

@@ -57,18 +57,26 @@ void AddSettings(CLI::App& command, SettingFlags& flags) {
       ->allow_extra_args(false)
       ->group(kSettingsGroup);
   const SettingValues defaults;
-  for (const SettingSpec& spec : AllSettings()) {
-    const std::string names = (spec.name == "database" ? "--db," : "") + FlagName(spec);
-    const std::string value = FormatSetting(spec, defaults);
+  // An alias is a flag of its own, so that messages name the flag that the user wrote.
+  const auto add = [&](const SettingSpec& spec, std::string_view name, const std::string& flag,
+                       const std::string& help) {
     command
         .add_option_function<std::string>(
-            names,
-            [&flags, name = std::string(spec.name)](const std::string& text) {
+            flag,
+            [&flags, name = std::string(name)](const std::string& text) {
               flags.values[name] = text;
             },
-            value.empty() ? std::string(spec.help) : fmt::format("{} [{}]", spec.help, value))
+            help)
         ->type_name(std::string(TypeName(spec)))
         ->group(kSettingsGroup);
+  };
+  for (const SettingSpec& spec : AllSettings()) {
+    const std::string value = FormatSetting(spec, defaults);
+    add(spec, spec.name, (spec.name == "database" ? "--db," : "") + FlagName(spec.name),
+        value.empty() ? std::string(spec.help) : fmt::format("{} [{}]", spec.help, value));
+    for (const std::string_view alias : AliasesOf(spec)) {
+      add(spec, alias, FlagName(alias), "the same as " + FlagName(spec.name));
+    }
   }
 }
 

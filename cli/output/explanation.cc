@@ -315,6 +315,10 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
   switch (verdict.outcome) {
     case Outcome::kTimed:
       if (percent < 0) {
+        if (verdict.id.has_host_keys() && !winner.id.has_host_keys()) {
+          return fmt::format("{:.1f} % faster, which is too little for a fused form: {}", -percent,
+                             time);
+        }
         const bool default_won = winner.fallback == winner.id;
         return fmt::format("{:.1f} % faster, which is inside the noise{}: {}", -percent,
                            default_won ? " of the default" : "", time);

@@ -34,6 +34,11 @@ std::string NumericsOf(const CellResult& cell, const ChoiceId& id) {
   return found == cell.verdicts.end() ? "" : found->numerics;
 }
 
+Json BestUnfusedJson(const std::optional<TimedChoice>& best) {
+  if (!best) return nullptr;
+  return {{"choice", best->id.text()}, {"time_us", MicrosecondsJson(best->median_ns)}};
+}
+
 Json WinnerJson(const CellResult& cell, const Winner& winner) {
   const Problem& problem = cell.problem;
   return {{"choice", winner.id.text()},
@@ -45,7 +50,8 @@ Json WinnerJson(const CellResult& cell, const Winner& winner) {
           {"runner_up", ChoiceIdJson(winner.runner_up)},
           {"runner_up_time_us", MicrosecondsJson(winner.runner_up_median_ns)},
           {"default", ChoiceIdJson(winner.fallback)},
-          {"default_time_us", MicrosecondsJson(winner.fallback_median_ns)}};
+          {"default_time_us", MicrosecondsJson(winner.fallback_median_ns)},
+          {"best_unfused", BestUnfusedJson(winner.best_unfused)}};
 }
 
 Json VerdictJson(const Problem& problem, const Verdict& verdict) {

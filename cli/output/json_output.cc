@@ -176,12 +176,15 @@ std::string DbMergeJson(const MergeSummary& summary) {
 std::string ConfigShowJson(const ResolvedSettings& settings) {
   Json rows = Json::array();
   for (const SettingSpec& spec : AllSettings()) {
+    Json aliases = Json::array();
+    for (const std::string_view alias : AliasesOf(spec)) aliases.push_back(std::string(alias));
     rows.push_back({{"name", std::string(spec.name)},
+                    {"aliases", std::move(aliases)},
                     {"value", FormatSetting(spec, settings.values)},
                     {"origin", settings.origins.at(std::string(spec.name))},
                     {"type", std::string(TypeName(spec))},
-                    {"flag", FlagName(spec)},
-                    {"variable", VariableName(spec)},
+                    {"flag", FlagName(spec.name)},
+                    {"variable", VariableName(spec.name)},
                     {"help", std::string(spec.help)}});
   }
   Json backend_rows = Json::array();

@@ -188,6 +188,10 @@ TEST(JsonOutputTest, ConfigNamesEveryOrigin) {
   }
   EXPECT_TRUE(found);
   EXPECT_EQ(document["result"]["settings"].size(), AllSettings().size());
+  for (const Json& setting : document["result"]["settings"]) {
+    if (setting["name"] != "collective_fusion_enabled") continue;
+    EXPECT_EQ(setting["aliases"], Json::array({"enable_custom_op_fusion"}));
+  }
   EXPECT_EQ(document["result"]["backend_settings"][0]["value"], "1M");
 }
 

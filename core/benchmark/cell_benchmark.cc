@@ -61,7 +61,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   COTUNE_TRY(CellClocks clocks, ClockReport(parts_, steps_).Run(prepared_));
   result.sm_clock_mhz = clocks.sm_clock_mhz;
   result.throttle_reasons = std::move(clocks.throttle_reasons);
-  WinnerRecheck recheck(check, SelectionRules{parts_.settings.noise_percent});
+  WinnerRecheck recheck(check, SelectionRules::Of(parts_.settings));
   return recheck.Run(choices_, std::move(result));
 }
 

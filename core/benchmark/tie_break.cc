@@ -46,7 +46,7 @@ void TieBreak::TakeOver(RacingChoice& entrant, RacingChoice& choice, Verdict& ve
 }
 
 Status TieBreak::Run(std::span<RacingChoice> choices, CellResult& cell) {
-  const std::vector<size_t> tied = TiedChoices(cell, SelectionRules{parts_.settings.noise_percent});
+  const std::vector<size_t> tied = TiedChoices(cell, SelectionRules::Of(parts_.settings));
   if (tied.empty()) return {};
   // The removal below makes groups anew, and knows the timed calls of the entrants alone.
   for (RacingChoice& choice : choices) choice.timed.reset();

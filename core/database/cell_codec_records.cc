@@ -247,6 +247,7 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
   winner.runner_up_median_ns = record.runner_up_median_ns();
   winner.fallback_median_ns = record.fallback_median_ns();
   winner.why = std::move(why);
+  winner.best_unfused = BestUnfused(entry.cell, winner.id);
   entry.cotune_version = std::move(version);
   return {};
 }

@@ -3,6 +3,7 @@
 #ifndef COTUNE_CORE_PROBLEM_TUNING_SETTINGS_H_
 #define COTUNE_CORE_PROBLEM_TUNING_SETTINGS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,15 +29,24 @@ enum class FusionType : uint8_t {
 };
 inline constexpr uint8_t kAllFusionTypes = 7;
 
-// Which forms of programs race beside the one that runs every collective by itself. They decide
-// what is tried; what the id of a choice means does not depend on them.
+// Words and bits of the kinds, in the order of their bits.
+inline constexpr std::array<std::pair<std::string_view, FusionType>, 3> kFusionTypeNames{
+    {{"epilogue", FusionType::kEpilogue},
+     {"prologue", FusionType::kPrologue},
+     {"cross_subgraph", FusionType::kCrossSubgraph}}};
+// The words of a set of FusionType: "epilogue,prologue"; "none" for the empty set.
+std::string FusionTypesText(uint8_t types, std::string_view separator = ",");
+
+// Which forms of programs race beside the one that runs every collective by itself. The rules
+// decide which forms are tried; the meaning of a choice's id does not depend on them.
 struct FusionRules {
   bool enabled = true;
   uint8_t types = kAllFusionTypes;   // a set of FusionType
   bool benchmarks_epilogues = true;  // false: epilogues are left out, whatever `types` has
   bool is_recursive = true;          // false: a collective absorbs one operation at most
   int32_t max_depth = 4;             // operations that a collective absorbs on one side, at most
-  // A fused or rewritten form wins only if the fastest unfused one takes this many times as long.
+  // A fused or rewritten form wins only if the fastest unfused one takes more than this many times
+  // as long.
   double speedup_threshold = 1.02;
 
   bool Takes(FusionType type) const {
@@ -44,6 +54,10 @@ struct FusionRules {
     return (types & static_cast<uint8_t>(type)) != 0;
   }
   int32_t depth_max() const { return is_recursive ? max_depth : 1; }
+  // The rules as far as they differ from the defaults, for the measuring mode of a measurement:
+  // "off", "epilogue+prologue depth=2", "all threshold=1.1". "" if they decide as the defaults do.
+  std::string DifferencesText() const;
+  bool operator==(const FusionRules&) const = default;
 };
 
 // Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedValues().

@@ -87,7 +87,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   }
   decided.cell.is_unsteady = true;
   WarnOfUnsteadyCell(CellInWords(cell.place.node->program(), problem), reason);
-  return Decide(std::move(decided.cell), SelectionRules{state_.settings.noise_percent});
+  return Decide(std::move(decided.cell), SelectionRules::Of(state_.settings));
 }
 
 Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& problem,
@@ -119,7 +119,7 @@ Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& prob
   COTUNE_TRY(DecidedCell again,
              Benchmark(cell, problem, fmt::format("cell {} again", cells_done_), budget_ns));
   return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
-                SelectionRules{state_.settings.noise_percent});
+                SelectionRules::Of(state_.settings));
 }
 
 ProcessorTimes CellTiming::TimesNow() const {
@@ -182,7 +182,7 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
   decided = Decide(JoinHeats(std::move(decided.cell), std::move(second.cell)),
-                   SelectionRules{state_.settings.noise_percent});
+                   SelectionRules::Of(state_.settings));
   return {};
 }
 
@@ -217,8 +217,9 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
     return ready;
   }
   std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
-    const bool is_to_beat =
-        caller->id() == first.winner->id || caller->id() == first.winner->fallback;
+    const Winner& winner = *first.winner;
+    const bool is_to_beat = caller->id() == winner.id || caller->id() == winner.fallback ||
+                            (winner.best_unfused && caller->id() == winner.best_unfused->id);
     return !is_to_beat;
   });
   std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));

@@ -37,6 +37,14 @@ TEST(PreSyncFieldsTest, HoldEverySettingAndEveryNode) {
   EXPECT_EQ(fields.at("command"), "tune");
   EXPECT_EQ(fields.at("setting min_rounds"), "9");
   EXPECT_EQ(fields.at("setting collective_multi_kernel_hints_bytes"), "64,128");
+  settings.fusion.types = static_cast<uint8_t>(FusionType::kPrologue);
+  settings.fusion.max_depth = 3;
+  const auto fused = Fields(settings, Nodes(1, {64, 256}));
+  EXPECT_EQ(fused.at("setting custom_op_fusion_types"), "prologue");
+  EXPECT_EQ(fused.at("setting max_fusion_depth"), "3");
+  EXPECT_EQ(fused.at("setting fusion_speedup_threshold"), "1.02");
+  EXPECT_EQ(fused.at("setting enable_recursive_fusion"), "true");
+  EXPECT_EQ(fused.at("setting benchmark_collective_epilogue_fusion"), "true");
   EXPECT_FALSE(fields.contains("setting precompile_threads")) << "ranks may differ in it";
   EXPECT_NE(fields.at("node 1").find("2 sizes from 64 to 256 bytes"), std::string::npos);
   EXPECT_EQ(fields.size(), 1u + settings.AgreedValues().size() + 2);

@@ -76,9 +76,8 @@ Status TunePass::LookUpKnownCells() {
       all.push_back({state_.nodes[i].get(), hint});
     }
   }
-  COTUNE_TRY(auto known,
-             ShareKnownCells(parts_.exchange, parts_.known, all, left_out,
-                             SelectionRules{settings_.noise_percent}, WarmDeadlineNs()));
+  COTUNE_TRY(auto known, ShareKnownCells(parts_.exchange, parts_.known, all, left_out,
+                                         SelectionRules::Of(settings_), WarmDeadlineNs()));
   for (size_t i = 0; i < all.size(); ++i) {
     if (!known[i]) {
       cells_.push_back(TuneCell{all[i]});

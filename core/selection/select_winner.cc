@@ -71,15 +71,44 @@ bool IsFaster(const Verdict& a, const Verdict& b) {
   return a.median_ns != b.median_ns ? a.median_ns < b.median_ns : a.id < b.id;
 }
 
+using Verdicts = std::vector<const Verdict*>;
+
+// The verdicts of a cell by the class of their choices.
+struct VerdictClasses {
+  Verdicts unfused;
+  Verdicts fused;
+};
+
+VerdictClasses ClassesOf(const CellResult& cell) {
+  VerdictClasses classes;
+  for (const Verdict& verdict : cell.verdicts) {
+    (verdict.id.has_host_keys() ? classes.fused : classes.unfused).push_back(&verdict);
+  }
+  return classes;
+}
+
+Verdicts AllOf(const CellResult& cell) {
+  Verdicts all;
+  for (const Verdict& verdict : cell.verdicts) all.push_back(&verdict);
+  return all;
+}
+
 // The fastest verdict that `eligible` accepts, or nullptr.
 template <typename Eligible>
-const Verdict* Fastest(const CellResult& cell, Eligible eligible) {
+const Verdict* Fastest(const Verdicts& verdicts, Eligible eligible) {
   const Verdict* fastest = nullptr;
-  for (const Verdict& verdict : cell.verdicts) {
-    if (eligible(verdict) && (fastest == nullptr || IsFaster(verdict, *fastest)))
-      fastest = &verdict;
+  for (const Verdict* verdict : verdicts) {
+    if (eligible(*verdict) && (fastest == nullptr || IsFaster(*verdict, *fastest)))
+      fastest = verdict;
   }
   return fastest;
+}
+
+// The fastest verdict that was timed to the end; if there is none, the fastest eliminated one.
+const Verdict* FastestThatRaced(const Verdicts& verdicts) {
+  const Verdict* const timed =
+      Fastest(verdicts, [](const Verdict& v) { return HasOutcome(v, Outcome::kTimed); });
+  return timed != nullptr ? timed : Fastest(verdicts, HasRaced);
 }
 
 std::string IntervalText(const Verdict& verdict) {
@@ -139,9 +168,10 @@ std::string WhyDefaultDropped(const Verdict& fallback) {
   return fmt::format(", which the race eliminated after {} rounds", fallback.samples_ns.size());
 }
 
-// fastest: without its warm time; it ties with the winner when it is not that.
+// fastest: without its warm time; it ties with the winner when it is not that. is_of_all: no fused
+// choice was faster.
 std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verdict& fastest,
-                       const Verdict* fallback, const Verdict* runner_up) {
+                       const Verdict* fallback, const Verdict* runner_up, bool is_of_all) {
   const std::string interval = IntervalText(winner);
   if (fallback == &winner) {
     if (runner_up == nullptr) {
@@ -155,7 +185,8 @@ std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verd
     return ComparedText(winner, "the default ", *fallback) + WhyDefaultDropped(*fallback) + "; " +
            interval;
   }
-  std::string text = fmt::format("{}, {:.1f} us; {}", &winner == &fastest ? "the fastest" : "tied",
+  const std::string_view role = is_of_all ? "the fastest" : "the fastest unfused choice";
+  std::string text = fmt::format("{}, {:.1f} us; {}", &winner == &fastest ? role : "tied",
                                  Microseconds(winner.median_ns), interval);
   const auto failed = std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
                                    [](const Verdict& verdict) { return verdict.is_default; });
@@ -232,26 +263,58 @@ bool HasTimeForTie(const CellResult& cell, const Verdict& verdict) {
   return samples >= TrustedSamples(cell);
 }
 
-// The order of a cell's choices before ties are broken.
+// The least gain of a fused choice over an unfused one, in percent.
+double LeastFusedGain(const SelectionRules& rules) {
+  return std::max(rules.noise_percent, 100 * (rules.fusion_speedup_threshold - 1));
+}
+
+// Returns whether the fused choice is so much faster than the unfused one that it may win. An
+// eliminated one was slower than some other choice, so it is not taken for one that was not.
+bool IsWorthFusing(const Verdict& fused, const Verdict& unfused, const SelectionRules& rules) {
+  if (fused.outcome == Outcome::kOutpaced && unfused.outcome == Outcome::kTimed) return false;
+  const auto [fused_ns, unfused_ns] = ComparableMedians(fused, unfused);
+  return !IsWithinNoise(unfused_ns, fused_ns, LeastFusedGain(rules));
+}
+
+// The class of a cell's choices that has the winner, and the order of its choices before ties are
+// broken.
 struct Standings {
-  const Verdict* fastest = nullptr;   // nullptr: no choice has a time
-  const Verdict* fallback = nullptr;  // the default that raced; nullptr: none
+  Verdicts of_class;
+  const Verdict* fastest = nullptr;   // in the class; nullptr: no choice has a time
+  const Verdict* fallback = nullptr;  // the default that raced, of any class; nullptr: none
   bool default_kept = false;          // instead of the fastest
+  // The fastest unfused choice if a fused one wins, and the fastest fused one if it does not.
+  const Verdict* best_unfused = nullptr;
+  const Verdict* rejected_fused = nullptr;
 };
 
+// Returns whether the fused choice wins against the unfused ones of these standings.
+bool DoesFusedWin(const Verdict& fused, const Standings& unfused, const SelectionRules& rules) {
+  if (unfused.fastest == nullptr) return true;
+  if (!IsWorthFusing(fused, *unfused.fastest, rules)) return false;
+  return unfused.fallback == nullptr || !IsDefaultKept(*unfused.fallback, fused, rules);
+}
+
 Standings StandingsOf(const CellResult& cell, const SelectionRules& rules) {
+  VerdictClasses classes = ClassesOf(cell);
   Standings standings;
-  standings.fastest =
-      Fastest(cell, [](const Verdict& v) { return HasOutcome(v, Outcome::kTimed); });
-  if (standings.fastest == nullptr) standings.fastest = Fastest(cell, HasRaced);
-  if (standings.fastest == nullptr) return standings;
+  standings.fastest = FastestThatRaced(classes.unfused);
   const auto default_at =
       std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
-  if (default_at == cell.verdicts.end()) return standings;
-  standings.fallback = &*default_at;
+  if (default_at != cell.verdicts.end()) standings.fallback = &*default_at;
+  const Verdict* const fused = FastestThatRaced(classes.fused);
+  if (fused != nullptr && DoesFusedWin(*fused, standings, rules) &&
+      !(cell.is_unsteady && standings.fastest != nullptr)) {
+    standings.best_unfused = standings.fastest;
+    standings.fastest = fused;
+    standings.of_class = std::move(classes.fused);
+  } else {
+    standings.rejected_fused = fused;
+    standings.of_class = std::move(classes.unfused);
+  }
   standings.default_kept =
-      standings.fallback != standings.fastest &&
+      standings.fallback != nullptr && standings.fallback != standings.fastest &&
       (cell.is_unsteady || IsDefaultKept(*standings.fallback, *standings.fastest, rules));
   return standings;
 }
@@ -264,10 +327,13 @@ std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings
   if (fastest == nullptr || fastest == fallback || standings.default_kept) return {};
   const double limit = 1 + rules.noise_percent / 100;
   std::vector<const Verdict*> tied = {fastest};
-  for (const Verdict& verdict : cell.verdicts) {
-    if (!HasTimeForTie(cell, verdict) || &verdict == fastest || &verdict == fallback) continue;
-    const bool loses_to_default = fallback != nullptr && IsDefaultKept(*fallback, verdict, rules);
-    if (TimeByFastest(verdict, *fastest) <= limit && !loses_to_default) tied.push_back(&verdict);
+  for (const Verdict* verdict : standings.of_class) {
+    if (!HasTimeForTie(cell, *verdict) || verdict == fastest || verdict == fallback) continue;
+    const bool loses_to_default = fallback != nullptr && IsDefaultKept(*fallback, *verdict, rules);
+    const bool loses_to_unfused = standings.best_unfused != nullptr &&
+                                  !IsWorthFusing(*verdict, *standings.best_unfused, rules);
+    if (loses_to_default || loses_to_unfused) continue;
+    if (TimeByFastest(*verdict, *fastest) <= limit) tied.push_back(verdict);
   }
   if (tied.size() < 2) return {};
   std::sort(tied.begin() + 1, tied.end(), [&](const Verdict* a, const Verdict* b) {
@@ -318,10 +384,48 @@ std::vector<ChoiceId> NextBest(const CellResult& cell, const Winner& winner) {
     if (a->outcome != b->outcome) return a->outcome == Outcome::kTimed;
     return IsFaster(*a, *b);
   });
+  // A call that refuses one fused choice may refuse all of them.
+  const auto unfused = std::find_if(raced.begin(), raced.end(), [](const Verdict* verdict) {
+    return !verdict->id.has_host_keys();
+  });
+  if (unfused - raced.begin() >= static_cast<std::ptrdiff_t>(kNextBestMax) &&
+      unfused != raced.end()) {
+    raced[kNextBestMax - 1] = *unfused;
+  }
   if (raced.size() > kNextBestMax) raced.resize(kNextBestMax);
   std::vector<ChoiceId> ids;
   for (const Verdict* verdict : raced) ids.push_back(verdict->id);
   return ids;
+}
+
+// Returns by which rule the fastest fused choice does not win; "" if it was not faster than the
+// winner.
+std::string WhyNotFused(const Verdict& winner, const Standings& standings,
+                        const SelectionRules& rules) {
+  if (standings.rejected_fused == nullptr) return "";
+  const Verdict& fused = *standings.rejected_fused;
+  if (fused.outcome == Outcome::kOutpaced && winner.outcome == Outcome::kTimed) return "";
+  const auto [fused_ns, winner_ns] = ComparableMedians(fused, winner);
+  if (fused_ns >= winner_ns) return "";
+  const std::string head =
+      fmt::format("; {} ({:.1f} us) was faster, but ", fused.id.text(), Microseconds(fused_ns));
+  if (IsWorthFusing(fused, *standings.fastest, rules)) {
+    return head + fmt::format("the intervals do not show that it beats the default {}",
+                              standings.fallback->id.text());
+  }
+  if (LeastFusedGain(rules) > rules.noise_percent) {
+    return head + fmt::format("by less than fusion_speedup_threshold ({:g})",
+                              rules.fusion_speedup_threshold);
+  }
+  return head + fmt::format("inside the noise of {:g} %", rules.noise_percent);
+}
+
+// Returns the comparison of a fused winner with the fastest unfused choice; "" if the sentence has
+// it already, because that choice is the default.
+std::string WhyFusedWins(const Verdict& winner, const Standings& standings) {
+  const Verdict* const unfused = standings.best_unfused;
+  if (unfused == nullptr || unfused == standings.fallback) return "";
+  return "; " + ComparedText(winner, "the fastest unfused choice, ", *unfused);
 }
 
 std::string WhyUnsteadyWins(const Verdict& chosen) {
@@ -338,6 +442,31 @@ std::string WhyUnsteadyWins(const Verdict& chosen) {
       "which choice is the fastest; the next tune measures this size again",
       role, Microseconds(chosen.median_ns),
       IsIntervalWide(chosen) ? IntervalText(chosen) : "other programs used the processors");
+}
+
+// The fastest of the verdicts beside the chosen one; of those with enough samples for a time, if
+// there are any. nullptr: no other one raced.
+const Verdict* RunnerUp(const CellResult& cell, const Verdicts& verdicts, const Verdict* chosen) {
+  const Verdict* const trusted = Fastest(verdicts, [&](const Verdict& v) {
+    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= TrustedSamples(cell);
+  });
+  if (trusted != nullptr) return trusted;
+  return Fastest(verdicts, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });
+}
+
+std::string Why(const CellResult& cell, const Verdict& chosen, const Standings& standings,
+                const SelectionRules& rules) {
+  if (cell.is_unsteady) return WhyUnsteadyWins(chosen);
+  const Verdict* const fallback = standings.fallback;
+  const std::string why_not_fused = WhyNotFused(chosen, standings, rules);
+  if (standings.default_kept) {
+    return WhyDefaultKept(*fallback, *standings.fastest, rules.noise_percent) + why_not_fused;
+  }
+  // The next one is of the same class if a faster choice of the other one does not win.
+  const bool is_of_all = why_not_fused.empty();
+  const Verdict* const next = RunnerUp(cell, is_of_all ? AllOf(cell) : standings.of_class, &chosen);
+  return WhyFastest(cell, chosen, *standings.fastest, fallback, next, is_of_all) +
+         WhyTieBroken(chosen, *standings.fastest) + WhyFusedWins(chosen, standings) + why_not_fused;
 }
 
 }  // namespace
@@ -362,12 +491,7 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
   const Verdict* const fallback = standings.fallback;
   const Verdict* const chosen =
       standings.default_kept ? fallback : BreakTie(cell, standings, rules);
-  const Verdict* runner_up = Fastest(cell, [&](const Verdict& v) {
-    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= TrustedSamples(cell);
-  });
-  if (runner_up == nullptr) {
-    runner_up = Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });
-  }
+  const Verdict* const runner_up = RunnerUp(cell, AllOf(cell), chosen);
 
   Winner winner{.id = chosen->id, .median_ns = chosen->median_ns};
   if (runner_up != nullptr) {
@@ -379,12 +503,16 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
     winner.fallback_median_ns = fallback->median_ns;
   }
   winner.next_best = NextBest(cell, winner);
-  winner.why = cell.is_unsteady ? WhyUnsteadyWins(*chosen)
-               : standings.default_kept
-                   ? WhyDefaultKept(*fallback, *standings.fastest, rules.noise_percent)
-                   : WhyFastest(cell, *chosen, *standings.fastest, fallback, runner_up) +
-                         WhyTieBroken(*chosen, *standings.fastest);
+  winner.best_unfused = BestUnfused(cell, winner.id);
+  winner.why = Why(cell, *chosen, standings, rules);
   return winner;
+}
+
+std::optional<TimedChoice> BestUnfused(const CellResult& cell, const ChoiceId& winner) {
+  if (!winner.has_host_keys()) return std::nullopt;
+  const Verdict* const fastest = FastestThatRaced(ClassesOf(cell).unfused);
+  if (fastest == nullptr) return std::nullopt;
+  return TimedChoice{fastest->id, fastest->median_ns};
 }
 
 CellResult JoinHeats(CellResult first, CellResult second) {

@@ -9,11 +9,19 @@
 #include <utility>
 #include <vector>
 
+#include "core/problem/tuning_settings.h"
 #include "core/selection/verdict.h"
 
 namespace cotune {
 
 inline constexpr size_t kNextBestMax = 3;
+
+// A choice and its time.
+struct TimedChoice {
+  ChoiceId id;
+  int64_t median_ns = 0;
+  bool operator==(const TimedChoice&) const = default;
+};
 
 // The winner of one cell and by how much.
 struct Winner {
@@ -28,23 +36,37 @@ struct Winner {
   // has the reasons): those with a time, the fastest first, kNextBestMax at most. The default is
   // not among them, because it comes last anyway.
   std::vector<ChoiceId> next_best{};
+  // The fastest unfused choice if a fused one wins. Files do not have it; BestUnfused derives it.
+  std::optional<TimedChoice> best_unfused{};
   std::string why{};  // one sentence
   bool operator==(const Winner&) const = default;
 };
 
 struct SelectionRules {
   double noise_percent = 2.0;
+  double fusion_speedup_threshold = 1.02;
+
+  static SelectionRules Of(const TuningSettings& settings) {
+    return {settings.noise_percent, settings.fusion.speedup_threshold};
+  }
 };
 
-// The fastest choice; but the default choice if the cell is unsteady, if the fastest is faster by
-// less than noise_percent, or if their 99 % intervals overlap. If the race has eliminated the
-// default, the intervals are those of the rounds that both took part in. Where tied choices
-// (TiedChoices) have warm times, the smallest product of both times wins: as a program's buffers
-// are sometimes in the cache and sometimes not, each counts alike. Equal times: smaller median,
-// then smaller id. Choices that have no time, computed wrong or failed cannot win, and one that was
-// outpaced wins only by a warm time, or when none was timed to the end. With several backends the
-// default is the first one in the choice list that has a time: what runs when nothing is tuned.
-// kEnvironment, with every choice's fate, when no choice has a time.
+// Choices are of two classes: *fused* ones, of which a step has a key of the host (`fuse` or
+// `via`), and *unfused* ones, all others. The best fused choice wins only if the fastest unfused
+// one takes longer by more than the larger of fusion_speedup_threshold and noise_percent, in the
+// rounds that both took part in if one was eliminated, and if the default would not be kept against
+// it; or if no unfused choice has a time. Otherwise the best unfused choice wins, also in an
+// unsteady cell.
+//
+// The best choice of a class is the fastest one; but the default choice if the cell is unsteady, if
+// the fastest is faster by less than noise_percent, or if their 99 % intervals overlap. If the race
+// has eliminated the default, the intervals are those of the rounds that both took part in. If tied
+// choices (TiedChoices) have warm times, the smallest product of both times wins: as a program's
+// buffers are sometimes in the cache and sometimes not, each counts alike. Equal times: smaller
+// median, then smaller id. Choices that have no time, computed wrong or failed cannot win, and one
+// that was outpaced wins only by a warm time, or when none was timed to the end. With several
+// backends the default is the first one in the choice list that has a time: what runs when nothing
+// is tuned. kEnvironment, with every choice's fate, when no choice has a time.
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
 
 // Returns whether the times of the winner vary too much to be believed: the 99 % interval of its
@@ -54,11 +76,14 @@ bool HasWideInterval(const CellResult& cell, const Winner& winner);
 
 // Positions in cell.verdicts of the choices whose times do not say which one is the fastest: the
 // fastest one and the next ones within noise_percent of it, kTiedMax at most, in the order of their
-// times. One that was outpaced is compared in its own rounds, of which it needs eight. Empty where
-// the default wins, and where the fastest is alone. Choices that the default would win against are
-// not among them.
+// times; all of the class of the winner. One that was outpaced is compared in its own rounds, of
+// which it needs eight. Empty if the default wins, and if the fastest is alone. Choices that the
+// default would win against, and fused ones that would not win, are not among them.
 inline constexpr size_t kTiedMax = 8;
 std::vector<size_t> TiedChoices(const CellResult& cell, const SelectionRules& rules);
+
+// The fastest unfused choice of the cell if `winner` is a fused one and an unfused one has a time.
+std::optional<TimedChoice> BestUnfused(const CellResult& cell, const ChoiceId& winner);
 
 // A cell behind selection: its winner, or why it has none (kEnvironment). Who needs the winner of a
 // cell takes it from here, so that all of them have the same one.
@@ -68,9 +93,10 @@ struct DecidedCell {
 };
 DecidedCell Decide(CellResult cell, const SelectionRules& rules);
 
-// The result of a cell of two heats, the second of which had the winner and the default of the
-// first. The second heat alone decides: what has a time from the first one only gets kLostHeat, by
-// which it cannot win. Clocks are those of the second heat.
+// The result of a cell of two heats, the second of which had the winner, the default and, if a
+// fused choice won, the fastest unfused choice of the first. The second heat alone decides: what
+// has a time from the first one only gets kLostHeat, by which it cannot win. Clocks are those of
+// the second heat.
 CellResult JoinHeats(CellResult first, CellResult second);
 
 // One range of sizes with its winner: first_bytes <= bytes < end_bytes; the range that ends at

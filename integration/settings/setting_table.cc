@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/settings/duration.h"
 #include "integration/settings/size_list.h"
 
@@ -19,7 +20,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 19> kTable = {{
+constexpr std::array<SettingSpec, 25> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -48,6 +49,19 @@ constexpr std::array<SettingSpec, 19> kTable = {{
      "same: only choices that give the same bits race, and programs round every value to its "
      "dtype; "
      "any: results may differ in their last bits with what wins"},
+    {"collective_fusion_enabled", &FusionRules::enabled, 0, 0,
+     "on: forms of a program that run operations inside of its collectives race, too"},
+    {"custom_op_fusion_types", &FusionRules::types, 0, kAllFusionTypes,
+     "what may run inside of a collective: operations after it (epilogue), before it (prologue), "
+     "or other collectives and rewrites (cross_subgraph)"},
+    {"benchmark_collective_epilogue_fusion", &FusionRules::benchmarks_epilogues, 0, 0,
+     "off: epilogue does not count in custom_op_fusion_types"},
+    {"enable_recursive_fusion", &FusionRules::is_recursive, 0, 0,
+     "off: a collective absorbs at most one operation on each side"},
+    {"max_fusion_depth", &FusionRules::max_depth, 1, 8,
+     "most operations that a collective absorbs on one side"},
+    {"fusion_speedup_threshold", &FusionRules::speedup_threshold, 1, 10,
+     "a fused form wins only if the fastest unfused one takes more than this many times as long"},
     {"memory", &V::memory, 0, 0,
      "memory that is tuned: host, cuda, or auto: cuda where there are GPUs and a plugin for them"},
     {"plugin_path", &V::plugin_path, 0, 0,
@@ -62,6 +76,21 @@ constexpr std::array<SettingSpec, 19> kTable = {{
      "on: calls that run by NCCL are compared between the ranks, as those of other backends always "
      "are"},
 }};
+
+constexpr std::array<SettingAlias, 2> kAliases = {{
+    {"enable_custom_op_fusion", "collective_fusion_enabled"},
+    {"max_autotune_gemm_threads", "precompile_threads"},
+}};
+
+// The value of a member, in values or in their rules of fusion.
+template <typename Value, typename Values>
+auto& ValueOf(Value SettingValues::*member, Values& values) {
+  return values.*member;
+}
+template <typename Value, typename Values>
+auto& ValueOf(Value FusionRules::*member, Values& values) {
+  return values.fusion.*member;
+}
 
 // Each Read gives what is wrong, or "" when *value is set.
 std::string Read(std::string_view text, int64_t* value) {
@@ -122,6 +151,24 @@ std::string Read(std::string_view text, NumericsRule* value) {
   return "it is neither any nor same";
 }
 
+// Kinds of fusion: words between commas. No word and "none" are the empty set.
+std::string Read(std::string_view text, uint8_t* value) {
+  *value = 0;
+  if (text.empty() || text == "none") return "";
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view word = text.substr(0, comma);
+    const auto found = std::find_if(kFusionTypeNames.begin(), kFusionTypeNames.end(),
+                                    [&](const auto& named) { return named.first == word; });
+    if (found == kFusionTypeNames.end()) {
+      return fmt::format("\"{}\" is none of the words", word);
+    }
+    *value |= static_cast<uint8_t>(found->second);
+    if (comma == text.size()) return "";
+    text.remove_prefix(comma + 1);
+  }
+}
+
 std::string Format(int64_t value) { return FormatDurationNs(value); }
 std::string Format(int32_t value) { return std::to_string(value); }
 std::string Format(double value) { return fmt::format("{}", value); }
@@ -129,6 +176,17 @@ std::string Format(bool value) { return value ? "on" : "off"; }
 std::string Format(const std::vector<uint64_t>& value) { return FormatSizes(value); }
 std::string Format(const std::string& value) { return value; }
 std::string Format(NumericsRule value) { return std::string(Name(value)); }
+std::string Format(uint8_t value) { return FusionTypesText(value); }
+
+// The words of TypeName by the type of the value.
+constexpr std::string_view TypeNameOf(int64_t) { return "duration"; }
+constexpr std::string_view TypeNameOf(int32_t) { return "whole number"; }
+constexpr std::string_view TypeNameOf(bool) { return "on or off"; }
+constexpr std::string_view TypeNameOf(double) { return "number"; }
+constexpr std::string_view TypeNameOf(const std::vector<uint64_t>&) { return "sizes"; }
+constexpr std::string_view TypeNameOf(const std::string&) { return "text"; }
+constexpr std::string_view TypeNameOf(NumericsRule) { return "any or same"; }
+constexpr std::string_view TypeNameOf(uint8_t) { return "words"; }
 
 template <typename Value>
 bool InLimits(const SettingSpec& spec, const Value& value) {
@@ -143,63 +201,85 @@ bool InLimits(const SettingSpec& spec, const Value& value) {
 
 std::span<const SettingSpec> AllSettings() { return kTable; }
 
+std::span<const SettingAlias> AllAliases() { return kAliases; }
+
 const SettingSpec* FindSetting(std::string_view name) {
+  const auto alias = std::find_if(kAliases.begin(), kAliases.end(),
+                                  [&](const SettingAlias& each) { return each.name == name; });
+  if (alias != kAliases.end()) name = alias->setting;
   const auto found = std::find_if(kTable.begin(), kTable.end(),
                                   [&](const SettingSpec& spec) { return spec.name == name; });
   return found == kTable.end() ? nullptr : &*found;
 }
 
-std::string VariableName(const SettingSpec& spec) {
+std::vector<std::string_view> AliasesOf(const SettingSpec& spec) {
+  std::vector<std::string_view> names;
+  for (const SettingAlias& alias : kAliases) {
+    if (alias.setting == spec.name) names.push_back(alias.name);
+  }
+  return names;
+}
+
+std::string HelpText(const SettingSpec& spec) {
+  const std::vector<std::string_view> aliases = AliasesOf(spec);
+  if (aliases.empty()) return std::string(spec.help);
+  return fmt::format("{} (also named {})", spec.help, fmt::join(aliases, ", "));
+}
+
+std::string VariableName(std::string_view name) {
   std::string text = "COTUNE_";
-  for (const unsigned char letter : spec.name) text += static_cast<char>(std::toupper(letter));
+  for (const unsigned char letter : name) text += static_cast<char>(std::toupper(letter));
   return text;
 }
 
-std::string FlagName(const SettingSpec& spec) {
-  std::string text = "--" + std::string(spec.name);
+std::string FlagName(std::string_view name) {
+  std::string text = "--" + std::string(name);
   std::replace(text.begin(), text.end(), '_', '-');
   return text;
 }
 
 std::string_view TypeName(const SettingSpec& spec) {
-  static constexpr std::array<std::string_view, std::variant_size_v<SettingMember>> kNames = {
-      "duration", "whole number", "on or off", "number", "sizes", "text", "any or same"};
-  return kNames[spec.member.index()];
+  static const SettingValues values;
+  return std::visit([](auto member) { return TypeNameOf(ValueOf(member, values)); }, spec.member);
 }
 
 std::string AllowedText(const SettingSpec& spec) {
-  if (std::holds_alternative<int64_t SettingValues::*>(spec.member)) {
+  const std::string_view type = TypeName(spec);
+  if (type == "duration") {
     return fmt::format("a duration from {} to {}, for example 500ms",
                        FormatDurationNs(static_cast<int64_t>(spec.minimum)),
                        FormatDurationNs(static_cast<int64_t>(spec.maximum)));
   }
-  if (std::holds_alternative<bool SettingValues::*>(spec.member)) return "on or off";
-  if (std::holds_alternative<NumericsRule SettingValues::*>(spec.member)) return "any or same";
-  if (std::holds_alternative<std::vector<uint64_t> SettingValues::*>(spec.member)) {
-    return "sizes such as 1K:16M:x2 or 4K,1M";
+  if (type == "sizes") return "sizes such as 1K:16M:x2 or 4K,1M";
+  if (type == "words") {
+    return fmt::format("none, or words of {} with commas between them",
+                       FusionTypesText(kAllFusionTypes, ", "));
   }
-  if (std::holds_alternative<std::string SettingValues::*>(spec.member)) return "text";
-  return fmt::format("a {} from {} to {}", TypeName(spec), spec.minimum, spec.maximum);
+  if (type == "number" || type == "whole number") {
+    return fmt::format("a {} from {} to {}", type, spec.minimum, spec.maximum);
+  }
+  return std::string(type);
 }
 
 Status AssignSetting(const SettingSpec& spec, std::string_view text, std::string_view where,
-                     SettingValues& values) {
+                     SettingValues& values, std::string_view alias) {
   const std::string wrong = std::visit(
       [&](auto member) -> std::string {
-        auto value = values.*member;
+        auto value = ValueOf(member, values);
         std::string read = Read(text, &value);
         if (read.empty() && !InLimits(spec, value)) read = "it is outside the limits";
-        if (read.empty()) values.*member = std::move(value);
+        if (read.empty()) ValueOf(member, values) = std::move(value);
         return read;
       },
       spec.member);
   if (wrong.empty()) return {};
-  return Fail(ErrorCode::kUsage, fmt::format("bad value \"{}\" for {}", text, spec.name),
+  return Fail(ErrorCode::kUsage,
+              fmt::format("bad value \"{}\" for {}", text, alias.empty() ? spec.name : alias),
               std::string(where), wrong, "give " + AllowedText(spec));
 }
 
 std::string FormatSetting(const SettingSpec& spec, const SettingValues& values) {
-  return std::visit([&](auto member) { return Format(values.*member); }, spec.member);
+  return std::visit([&](auto member) { return Format(ValueOf(member, values)); }, spec.member);
 }
 
 }  // namespace cotune

@@ -26,13 +26,15 @@ struct SettingValues : TuningSettings {
   bool check_calls = false;  // by backends whose library does not do so itself
 };
 
-// The member that holds a setting's value; the type of the member is the type of the setting:
-// duration (int64_t, ns), whole number, switch, number, list of sizes (bytes), text, rule of
-// numerics.
+// The member that holds a setting's value, of SettingValues or of its FusionRules; the type of the
+// member is the type of the setting: duration (int64_t, ns), whole number, switch, number, list of
+// sizes (bytes), text, rule of numerics, set of kinds of fusion (uint8_t).
 using SettingMember =
     std::variant<int64_t SettingValues::*, int32_t SettingValues::*, bool SettingValues::*,
                  double SettingValues::*, std::vector<uint64_t> SettingValues::*,
-                 std::string SettingValues::*, NumericsRule SettingValues::*>;
+                 std::string SettingValues::*, NumericsRule SettingValues::*,
+                 int32_t FusionRules::*, bool FusionRules::*, double FusionRules::*,
+                 uint8_t FusionRules::*>;
 
 struct SettingSpec {
   std::string_view name;  // key in a file
@@ -42,22 +44,34 @@ struct SettingSpec {
   std::string_view help;
 };
 
-std::span<const SettingSpec> AllSettings();
-// nullptr when there is no such setting.
-const SettingSpec* FindSetting(std::string_view name);
+// A second name of a setting. File, environment and flags take it as they take the first one. Both
+// names with different values, from whichever sources, are an error.
+struct SettingAlias {
+  std::string_view name;
+  std::string_view setting;  // name of the setting
+};
 
-// "COTUNE_MIN_ROUNDS" and "--min-rounds" for min_rounds.
-std::string VariableName(const SettingSpec& spec);
-std::string FlagName(const SettingSpec& spec);
-// "duration", "whole number", "on or off", "number", "sizes", "text", "any or same".
+std::span<const SettingSpec> AllSettings();
+std::span<const SettingAlias> AllAliases();
+// By its name or by an alias; nullptr when there is no such setting.
+const SettingSpec* FindSetting(std::string_view name);
+std::vector<std::string_view> AliasesOf(const SettingSpec& spec);
+// The help of a setting and its aliases.
+std::string HelpText(const SettingSpec& spec);
+
+// "COTUNE_MIN_ROUNDS" and "--min-rounds" for min_rounds; also for an alias.
+std::string VariableName(std::string_view name);
+std::string FlagName(std::string_view name);
+// "duration", "whole number", "on or off", "number", "sizes", "text", "any or same", "words".
 std::string_view TypeName(const SettingSpec& spec);
 // The values that a setting accepts: "1ms to 1h", "on or off", ...
 std::string AllowedText(const SettingSpec& spec);
 
 // Reads `text` into its member; kUsage with `where` as the place, the value and what is allowed.
-// The values stay as they were when it fails.
+// The values stay as they were when it fails. `alias`: the name that the user wrote, if it is not
+// the setting's own one.
 Status AssignSetting(const SettingSpec& spec, std::string_view text, std::string_view where,
-                     SettingValues& values);
+                     SettingValues& values, std::string_view alias = "");
 // The value as text that AssignSetting reads back.
 std::string FormatSetting(const SettingSpec& spec, const SettingValues& values);
 

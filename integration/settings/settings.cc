@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -39,11 +42,24 @@ std::string DefaultSettingsFile(const SettingSources& sources) {
   return access(path.c_str(), F_OK) == 0 ? path : "";
 }
 
-Status Assign(const SettingSpec& spec, std::string_view text, const std::string& origin,
-              ResolvedSettings& resolved) {
-  Status assigned = AssignSetting(spec, text, origin, resolved.values);
-  if (assigned) resolved.origins[std::string(spec.name)] = origin;
-  return assigned;
+// The settings so far, and the last value that was given under each name and alias.
+struct Resolution {
+  struct Given {
+    std::string value;
+    std::string origin;
+  };
+  ResolvedSettings resolved;
+  std::map<std::string, Given, std::less<>> given;
+};
+
+// `name`: of the setting, or an alias.
+Status Assign(const SettingSpec& spec, std::string_view name, std::string_view text,
+              const std::string& origin, Resolution& resolution) {
+  SettingValues& values = resolution.resolved.values;
+  COTUNE_RETURN_IF_ERROR(AssignSetting(spec, text, origin, values, name));
+  resolution.resolved.origins[std::string(spec.name)] = origin;
+  resolution.given[std::string(name)] = {FormatSetting(spec, values), origin};
+  return {};
 }
 
 // Keeps "NAME.key" for the backend of that name.
@@ -65,10 +81,12 @@ Status AssignBackend(const std::string& backend, const std::string& key, std::st
 std::vector<std::string_view> SettingNames() {
   std::vector<std::string_view> names;
   for (const SettingSpec& spec : AllSettings()) names.push_back(spec.name);
+  for (const SettingAlias& alias : AllAliases()) names.push_back(alias.name);
   return names;
 }
 
-Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
+Status ApplyFile(const SettingSources& sources, Resolution& resolution) {
+  ResolvedSettings& resolved = resolution.resolved;
   if (sources.settings_file) {
     resolved.settings_file = *sources.settings_file;
   } else {
@@ -97,8 +115,7 @@ Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
       return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", entry.key), origin,
                   KnownNamesText(entry.key, SettingNames()), "see `cotune config show`");
     }
-    Status assigned = Assign(*spec, entry.value, origin, resolved);
-    if (!assigned) return assigned;
+    COTUNE_RETURN_IF_ERROR(Assign(*spec, entry.key, entry.value, origin, resolution));
   }
   return {};
 }
@@ -109,8 +126,8 @@ Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
 std::string VariableAdvice(std::string_view name) {
   const std::string_view typed = name.substr(kVariablePrefix.size());
   std::vector<std::string> known = {"CONFIG"};
-  for (const SettingSpec& spec : AllSettings()) {
-    known.push_back(VariableName(spec).substr(kVariablePrefix.size()));
+  for (const std::string_view setting : SettingNames()) {
+    known.push_back(VariableName(setting).substr(kVariablePrefix.size()));
   }
   constexpr size_t kWordMin = 3;
   std::string nearest;
@@ -127,35 +144,33 @@ std::string VariableAdvice(std::string_view name) {
                          : fmt::format("did you mean {}{}?", kVariablePrefix, nearest);
 }
 
-Status ApplyEnvironment(const SettingSources& sources, ResolvedSettings& resolved) {
+Status ApplyEnvironment(const SettingSources& sources, Resolution& resolution) {
   std::vector<std::string> known(kOtherVariables.begin(), kOtherVariables.end());
-  for (const SettingSpec& spec : AllSettings()) {
-    known.push_back(VariableName(spec));
+  for (const std::string_view name : SettingNames()) {
+    known.push_back(VariableName(name));
     const std::string text = Variable(sources, known.back());
     if (text.empty()) continue;
-    Status assigned = Assign(spec, text, known.back(), resolved);
-    if (!assigned) return assigned;
+    COTUNE_RETURN_IF_ERROR(Assign(*FindSetting(name), name, text, known.back(), resolution));
   }
   for (const auto& [name, value] : sources.environment) {
     if (!name.starts_with(kVariablePrefix) ||
         std::find(known.begin(), known.end(), name) != known.end()) {
       continue;
     }
-    resolved.warnings.push_back(
+    resolution.resolved.warnings.push_back(
         fmt::format("unknown variable {} is ignored; {}", name, VariableAdvice(name)));
   }
   return {};
 }
 
-Status ApplyFlags(const SettingSources& sources, ResolvedSettings& resolved) {
+Status ApplyFlags(const SettingSources& sources, Resolution& resolution) {
   for (const auto& [name, text] : sources.flags) {
     const SettingSpec* spec = FindSetting(name);
     if (spec == nullptr) {
       return Fail(ErrorCode::kInternal,
                   fmt::format("a flag sets \"{}\", which is no setting", name));
     }
-    Status assigned = Assign(*spec, text, FlagName(*spec), resolved);
-    if (!assigned) return assigned;
+    COTUNE_RETURN_IF_ERROR(Assign(*spec, name, text, FlagName(name), resolution));
   }
   for (const std::string& text : sources.backend_flags) {
     const size_t equals = text.find('=');
@@ -166,8 +181,27 @@ Status ApplyFlags(const SettingSources& sources, ResolvedSettings& resolved) {
                   "write for example host.slot_bytes=1M");
     }
     Status assigned = AssignBackend(text.substr(0, dot), text.substr(dot + 1, equals - dot - 1),
-                                    text.substr(equals + 1), "--set", resolved);
+                                    text.substr(equals + 1), "--set", resolution.resolved);
     if (!assigned) return assigned;
+  }
+  return {};
+}
+
+// A setting and its alias must not contradict each other, because neither counts more than the
+// other.
+Status CheckAliases(const Resolution& resolution) {
+  for (const SettingAlias& alias : AllAliases()) {
+    const auto by_name = resolution.given.find(alias.setting);
+    const auto by_alias = resolution.given.find(alias.name);
+    if (by_name == resolution.given.end() || by_alias == resolution.given.end() ||
+        by_name->second.value == by_alias->second.value) {
+      continue;
+    }
+    return Fail(ErrorCode::kUsage,
+                fmt::format("{} is {}, and its alias {} is {}", alias.setting,
+                            by_name->second.value, alias.name, by_alias->second.value),
+                fmt::format("{} and {}", by_name->second.origin, by_alias->second.origin),
+                "both are names of one setting", "remove one of them, or give both one value");
   }
   return {};
 }
@@ -198,15 +232,16 @@ Status ReconcileRounds(ResolvedSettings& resolved) {
 }  // namespace
 
 Result<ResolvedSettings> ResolveSettings(const SettingSources& sources) {
-  ResolvedSettings resolved;
+  Resolution resolution;
   for (const SettingSpec& spec : AllSettings()) {
-    resolved.origins[std::string(spec.name)] = "default";
+    resolution.resolved.origins[std::string(spec.name)] = "default";
   }
   for (const auto apply : {ApplyFile, ApplyEnvironment, ApplyFlags}) {
-    COTUNE_RETURN_IF_ERROR(apply(sources, resolved));
+    COTUNE_RETURN_IF_ERROR(apply(sources, resolution));
   }
-  COTUNE_RETURN_IF_ERROR(ReconcileRounds(resolved));
-  return resolved;
+  COTUNE_RETURN_IF_ERROR(CheckAliases(resolution));
+  COTUNE_RETURN_IF_ERROR(ReconcileRounds(resolution.resolved));
+  return std::move(resolution.resolved);
 }
 
 }  // namespace cotune

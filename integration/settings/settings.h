@@ -18,7 +18,7 @@ struct SettingSources {
   std::map<std::string, std::string>
       environment;                           // all variables; an empty value counts as not set
   std::optional<std::string> settings_file;  // --config
-  std::map<std::string, std::string> flags;  // setting name -> text
+  std::map<std::string, std::string> flags;  // name or alias of a setting -> text
   std::vector<std::string> backend_flags;    // --set texts, "host.slot_bytes=1M"
 };
 
@@ -36,7 +36,8 @@ struct ResolvedSettings {
 
 // The settings file is --config, else COTUNE_CONFIG, else $XDG_CONFIG_HOME/cotune/config.toml (or
 // ~/.config/cotune/config.toml) when that exists. kUsage: a value that does not fit, with origin
-// and what is allowed; an unknown key, with line and the nearest name.
+// and what is allowed; an unknown key, with line and the nearest name; a setting and its alias with
+// different values, with both places.
 Result<ResolvedSettings> ResolveSettings(const SettingSources& sources);
 
 }  // namespace cotune

@@ -50,9 +50,92 @@ TEST_F(SettingsTest, TheTableHoldsTogether) {
     EXPECT_EQ(FormatSetting(spec, values), text);
   }
   const SettingSpec* spec = FindSetting("collective_pre_sync_timeout");
-  EXPECT_EQ(VariableName(*spec), "COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT");
-  EXPECT_EQ(FlagName(*spec), "--collective-pre-sync-timeout");
+  EXPECT_EQ(VariableName(spec->name), "COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT");
+  EXPECT_EQ(FlagName(spec->name), "--collective-pre-sync-timeout");
   EXPECT_EQ(FindSetting("no_such"), nullptr);
+  for (const SettingAlias& alias : AllAliases()) {
+    const SettingSpec* named = FindSetting(alias.name);
+    ASSERT_NE(named, nullptr) << alias.name;
+    EXPECT_EQ(named->name, alias.setting);
+    EXPECT_EQ(AliasesOf(*named), std::vector<std::string_view>{alias.name});
+    EXPECT_TRUE(HelpText(*named).ends_with(fmt::format("(also named {})", alias.name)));
+  }
+  EXPECT_EQ(HelpText(*spec), spec->help);
+}
+
+TEST_F(SettingsTest, FusionHasTheDefaultsOfItsRulesAndReadsEveryOne) {
+  SettingSources sources;
+  EXPECT_EQ(ResolveSettings(sources).value().values.fusion, FusionRules{});
+  sources.settings_file = WriteFile("a.toml",
+                                    "collective_fusion_enabled = off\n"
+                                    "custom_op_fusion_types = \"prologue,epilogue\"\n"
+                                    "max_fusion_depth = 8\n");
+  sources.environment = {{"COTUNE_BENCHMARK_COLLECTIVE_EPILOGUE_FUSION", "off"},
+                         {"COTUNE_MAX_FUSION_DEPTH", "3"}};
+  sources.flags = {{"enable_recursive_fusion", "off"}, {"fusion_speedup_threshold", "1.1"}};
+  const ResolvedSettings resolved = ResolveSettings(sources).value();
+  const FusionRules expected{.enabled = false,
+                             .types = 3,
+                             .benchmarks_epilogues = false,
+                             .is_recursive = false,
+                             .max_depth = 3,
+                             .speedup_threshold = 1.1};
+  EXPECT_EQ(resolved.values.fusion, expected);
+  EXPECT_EQ(resolved.origins.at("max_fusion_depth"), "COTUNE_MAX_FUSION_DEPTH");
+  EXPECT_EQ(FormatSetting(*FindSetting("custom_op_fusion_types"), resolved.values),
+            "epilogue,prologue");
+}
+
+TEST_F(SettingsTest, KindsOfFusionAreASetOfWords) {
+  const auto types = [](const char* text) {
+    SettingSources sources;
+    sources.flags = {{"custom_op_fusion_types", text}};
+    return ResolveSettings(sources).value().values.fusion.types;
+  };
+  EXPECT_EQ(types(""), 0);
+  EXPECT_EQ(types("none"), 0);
+  EXPECT_EQ(types("epilogue"), 1);
+  EXPECT_EQ(types("cross_subgraph,epilogue,epilogue"), 5);
+  EXPECT_EQ(types("epilogue,prologue,cross_subgraph"), kAllFusionTypes);
+  EXPECT_EQ(FormatSetting(*FindSetting("custom_op_fusion_types"), SettingValues{}),
+            "epilogue,prologue,cross_subgraph");
+}
+
+TEST_F(SettingsTest, AnAliasIsTakenFromEverySource) {
+  SettingSources sources;
+  sources.settings_file = WriteFile("a.toml", "max_autotune_gemm_threads = 3\n");
+  EXPECT_EQ(ResolveSettings(sources).value().values.precompile_threads, 3);
+  EXPECT_EQ(ResolveSettings(sources).value().origins.at("precompile_threads"),
+            *sources.settings_file + ":1");
+  sources.environment = {{"COTUNE_MAX_AUTOTUNE_GEMM_THREADS", "4"}};
+  EXPECT_EQ(ResolveSettings(sources).value().values.precompile_threads, 4);
+  sources.flags = {{"max_autotune_gemm_threads", "5"}};
+  EXPECT_EQ(ResolveSettings(sources).value().values.precompile_threads, 5);
+  EXPECT_EQ(ResolveSettings(sources).value().origins.at("precompile_threads"),
+            "--max-autotune-gemm-threads");
+  sources.flags = {{"max_autotune_gemm_threads", "many"}};
+  EXPECT_EQ(ResolveSettings(sources).error().ToText(),
+            "bad value \"many\" for max_autotune_gemm_threads (--max-autotune-gemm-threads): it is "
+            "not a number; give a whole number from 0 to 1024");
+}
+
+TEST_F(SettingsTest, ASettingAndItsAliasMustNotDiffer) {
+  SettingSources sources;
+  sources.settings_file = WriteFile("a.toml", "collective_fusion_enabled = on\n");
+  sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSION", "off"}};
+  const Error error = ResolveSettings(sources).error();
+  EXPECT_EQ(error.code, ErrorCode::kUsage);
+  EXPECT_EQ(error.ToText(),
+            fmt::format("collective_fusion_enabled is on, and its alias enable_custom_op_fusion is "
+                        "off ({}:1 and COTUNE_ENABLE_CUSTOM_OP_FUSION): both are names of one "
+                        "setting; remove one of them, or give both one value",
+                        *sources.settings_file));
+  sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSION", "true"}};
+  EXPECT_TRUE(ResolveSettings(sources).value().values.fusion.enabled) << "they agree";
+  // A later source of the same name decides first.
+  sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSION", "off"}};
+  sources.flags = {{"collective_fusion_enabled", "off"}};
+  EXPECT_FALSE(ResolveSettings(sources).value().values.fusion.enabled);
 }
 
 TEST_F(SettingsTest, EachSourceOverridesTheOneBefore) {
@@ -134,6 +217,25 @@ TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
       {"numerics", "Same",
        "bad value \"Same\" for numerics (--numerics): it is neither any nor same; give any or "
        "same"},
+      {"custom_op_fusion_types", "epilogue,,prologue",
+       "bad value \"epilogue,,prologue\" for custom_op_fusion_types (--custom-op-fusion-types): "
+       "\"\" is none of the words; give none, or words of epilogue, prologue, cross_subgraph with "
+       "commas between them"},
+      {"custom_op_fusion_types", "none,epilogue",
+       "bad value \"none,epilogue\" for custom_op_fusion_types (--custom-op-fusion-types): "
+       "\"none\" "
+       "is none of the words; give none, or words of epilogue, prologue, cross_subgraph with "
+       "commas "
+       "between them"},
+      {"max_fusion_depth", "9",
+       "bad value \"9\" for max_fusion_depth (--max-fusion-depth): it is outside the limits; give "
+       "a whole number from 1 to 8"},
+      {"fusion_speedup_threshold", "0.99",
+       "bad value \"0.99\" for fusion_speedup_threshold (--fusion-speedup-threshold): it is "
+       "outside the limits; give a number from 1 to 10"},
+      {"enable_custom_op_fusion", "maybe",
+       "bad value \"maybe\" for enable_custom_op_fusion (--enable-custom-op-fusion): it is neither "
+       "on nor off; give on or off"},
       {"collective_pre_sync_timeout", "1d",
        "bad value \"1d\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): unknown "
        "unit \"d\"; known: ns, us, ms, s, m, h; give a duration from 1ms to 1h, for example 500ms"},
@@ -179,6 +281,10 @@ TEST_F(SettingsTest, UnknownVariablesWarnWithTheNearestName) {
           "unknown variable COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ is ignored; no setting has a name "
           "like it; see `cotune config show`"}));
   EXPECT_EQ(resolved.values.budget_ns, 0);
+  sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSIONS", "1"}};
+  EXPECT_EQ(ResolveSettings(sources).value().warnings.at(0),
+            "unknown variable COTUNE_ENABLE_CUSTOM_OP_FUSIONS is ignored; did you mean "
+            "COTUNE_ENABLE_CUSTOM_OP_FUSION?");
 }
 
 TEST_F(SettingsTest, UnknownKeysOfAFileAreErrorsWithLineAndNearestName) {

@@ -73,6 +73,15 @@ TEST(Disagreement, OnASetting) {
   ExpectAllName(ranks, "noise_percent");
 }
 
+TEST(Disagreement, OnTheRulesOfFusion) {
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+    if (rank == kOdd) own.settings.fusion.max_depth = 3;
+  });
+  ExpectAllName(ranks, "max_fusion_depth");
+}
+
 TEST(Disagreement, OnForce) {
   const PrivateFolder folder;
   RankProcesses ranks;

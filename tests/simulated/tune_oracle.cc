@@ -119,7 +119,8 @@ std::string WhyNoWinner(const TuneOfRank& tune, const Program& program, uint64_t
   const std::vector<ChoiceId> steps = winner.WithoutHostKeys().StepsFor(collectives.size());
   if (steps.empty()) return "it has another number of steps";
   int64_t lowest_ns = INT64_MAX;
-  for (const std::vector<Problem>& form : CollectivesOfForms(program, problem)) {
+  const auto forms = CollectivesOfForms(program, problem);
+  for (const std::vector<Problem>& form : forms) {
     int64_t form_ns = 0;
     for (const Problem& each : form) form_ns += LowestCostNs(tune, each);
     lowest_ns = std::min(lowest_ns, form_ns);
@@ -133,8 +134,11 @@ std::string WhyNoWinner(const TuneOfRank& tune, const Program& program, uint64_t
     }
     cost_ns += CostNs(*choice, collectives[i]);
   }
-  // Inside the noise the default wins.
-  const auto limit_ns = static_cast<double>(lowest_ns) * (1 + tune.settings.noise_percent / 100);
+  // Inside the noise the default wins, and below the threshold of fusion the unfused form.
+  const double noise = 1 + tune.settings.noise_percent / 100;
+  const double fused_gain =
+      forms.size() < 2 ? 1 : std::max(noise, tune.settings.fusion.speedup_threshold);
+  const auto limit_ns = static_cast<double>(lowest_ns) * noise * fused_gain;
   const bool is_slow = static_cast<double>(cost_ns) > limit_ns + 1;
   return is_exact && is_slow ? fmt::format("it takes {} ns, not {}", cost_ns, lowest_ns) : "";
 }
