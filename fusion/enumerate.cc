@@ -16,6 +16,9 @@ namespace {
 // Growth goes at least so far on a side, so that a region which max_fusion_depth leaves out is
 // named. The default of that setting is 4.
 constexpr int32_t kDepthGrownMin = 5;
+// It goes no further, whatever the setting is, because each prefix of a side is judged with each of
+// the other side.
+constexpr int32_t kDepthGrownMax = 16;
 
 // The sides of a collective grow one operation at a time.
 class Growth {
@@ -195,8 +198,8 @@ std::vector<Region> EnumerateRegions(const Legality& legality, size_t collective
                                      const ProgramSize& size, const FusionRules& rules,
                                      std::vector<Refusal>& refusals) {
   // One more than the setting allows, which is named as too deep.
-  const int32_t nodes = static_cast<int32_t>(kProgramNodesMax);
-  const int32_t depth_max = std::max(kDepthGrownMin, std::min(rules.depth_max(), nodes) + 1);
+  const int32_t depth_max =
+      std::max(kDepthGrownMin, std::min(rules.depth_max(), kDepthGrownMax - 1) + 1);
   RefusalList refused(refusals);
   std::vector<Region> regions;
   for (Candidate& each : LegalRegions(legality, collective, size, depth_max, refused)) {

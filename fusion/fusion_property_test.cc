@@ -62,10 +62,17 @@ std::set<ValueIndex> ReadBy(const ProgramGraph& graph, size_t node) {
   return values;
 }
 
+bool Reads(const ProgramNode& node, ValueIndex value) {
+  if (const auto* each = std::get_if<CollectiveNode>(&node)) return each->operand == value;
+  const std::vector<Operand>& operands = std::get<ComputeNode>(node).operands;
+  return std::any_of(operands.begin(), operands.end(),
+                     [&](const Operand& operand) { return operand.value == value; });
+}
+
 std::vector<size_t> ReadersOf(const ProgramGraph& graph, ValueIndex value) {
   std::vector<size_t> readers;
   for (size_t node = 0; node < graph.nodes().size(); ++node) {
-    if (ReadBy(graph, node).contains(value)) readers.push_back(node);
+    if (Reads(graph.nodes()[node], value)) readers.push_back(node);
   }
   return readers;
 }
@@ -96,9 +103,8 @@ bool HasDetour(const ProgramGraph& graph, const std::set<size_t>& nodes) {
 // 16-bit floats that lie in memory when every collective runs by itself, or are rounded anyway.
 class StoredValues {
  public:
-  explicit StoredValues(const ProgramGraph& graph) : graph_(graph) {
-    const Recipe recipe = UnfusedRecipe(graph);
-    for (const RecipeStep& step : recipe.steps) {
+  explicit StoredValues(const ProgramGraph& graph) : graph_(graph), unfused_(UnfusedRecipe(graph)) {
+    for (const RecipeStep& step : unfused_.steps) {
       for (const size_t node : step.nodes) {
         const bool is_collective = !step.is_part();
         for (const ValueIndex value : ReadBy(graph, node)) {
@@ -140,9 +146,11 @@ class StoredValues {
     }
   }
   bool IsStored(ValueIndex value) const { return stored_.contains(value); }
+  const Recipe& unfused() const { return unfused_; }
 
  private:
   const ProgramGraph& graph_;
+  const Recipe unfused_;
   std::set<ValueIndex> stored_;
 };
 
@@ -207,8 +215,9 @@ std::string ChangedRounding(const Recipe& recipe, const StoredValues& stored) {
   return "";
 }
 
-// Ids of the program's regions: each by itself, and with the first one of each later collective.
-std::vector<ChoiceId> IdsOf(const ProgramGraph& graph, const FormList& list) {
+// Ids of the program's regions: each by itself, and in pairs with the first one of each later
+// collective.
+std::vector<ChoiceId> IdsOf(const ProgramGraph& graph, const FormList& list, bool has_pairs) {
   const std::vector<Position>& positions = list.forms[0].positions;
   const ChoiceId bare = ChoiceId::Parse("fake/a").value();
   const auto named = [&](const Region* region) {
@@ -220,7 +229,7 @@ std::vector<ChoiceId> IdsOf(const ProgramGraph& graph, const FormList& list) {
     for (const Region& region : positions[place].regions) {
       steps[place] = named(&region);
       ids.push_back(ChoiceId::Join(steps));
-      for (size_t other = place + 1; other < positions.size(); ++other) {
+      for (size_t other = place + 1; has_pairs && other < positions.size(); ++other) {
         if (positions[other].regions.empty()) continue;
         steps[other] = named(&positions[other].regions.front());
         ids.push_back(ChoiceId::Join(steps));
@@ -266,8 +275,8 @@ TEST(FusionPropertyTest, IdsAreReadBackToTheirRecipes) {
   for (const auto& [seed, program, list] : Cases()) {
     const ProgramGraph& graph = program.graph();
     const StoredValues stored(graph);
-    const uint64_t unfused_bytes = LayOut(UnfusedRecipe(graph), kRanks, kRows).bytes;
-    for (const ChoiceId& id : IdsOf(graph, list)) {
+    const uint64_t unfused_bytes = LayOut(stored.unfused(), kRanks, kRows).bytes;
+    for (const ChoiceId& id : IdsOf(graph, list, seed % 4 == 0)) {
       const Result<Recipe> recipe = FusionRecipes().RecipeOf(graph, id);
       if (!recipe) {
         // Regions that are legal one by one may overlap, or wait for each other.
@@ -284,7 +293,9 @@ TEST(FusionPropertyTest, IdsAreReadBackToTheirRecipes) {
         EXPECT_EQ(FuseText(graph, {recipe->steps[backend_steps[i]].nodes}),
                   steps[i].HostKey(kFuseKey));
       }
-      EXPECT_TRUE(BackendCalls(*recipe, program, kRows, 7).has_value()) << id.text();
+      if (seed % 4 == 0) {
+        EXPECT_TRUE(BackendCalls(*recipe, program, kRows, 7).has_value()) << id.text();
+      }
       if (LayOut(*recipe, kRanks, kRows).bytes <= unfused_bytes) continue;
       ++larger;
       EXPECT_TRUE(HasSeveralRegions(*recipe)) << seed << ": " << id.text() << "\n"
@@ -292,10 +303,9 @@ TEST(FusionPropertyTest, IdsAreReadBackToTheirRecipes) {
     }
   }
   EXPECT_GT(recipes, kPrograms * 2);
-  EXPECT_LT(refused, recipes / 4);
+  EXPECT_LT(refused, recipes / 8);
   // Two regions may end at values that could lie in one output of the part after them.
   EXPECT_LT(larger, recipes / 100);
-  RecordProperty("recipes", static_cast<int>(recipes));
 }
 
 // Rules that allow less give the same regions in the same order without some of them, unless there
@@ -308,6 +318,7 @@ TEST(FusionPropertyTest, RulesOnlyLeaveRegionsOut) {
   all[3].max_depth = 2;
   all[4].enabled = false;
   for (const auto& [seed, program, list] : Cases()) {
+    if (seed % 2 == 0) continue;
     const Legality legality(program.graph());
     const FusionRules& rules = all[seed % all.size()];
     for (const auto& [collective, regions] : list.forms[0].positions) {
@@ -369,7 +380,7 @@ TEST(FusionPropertyTest, StepsComputeTheProgram) {
       }
     }
     const auto expected = EvaluateProgram(graph, kRows, kRanks, inputs).value();
-    for (const ChoiceId& id : IdsOf(graph, Cases()[seed].list)) {
+    for (const ChoiceId& id : IdsOf(graph, Cases()[seed].list, true)) {
       const Result<Recipe> recipe = FusionRecipes().RecipeOf(graph, id);
       if (!recipe) continue;
       ++fused;

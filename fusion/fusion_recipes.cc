@@ -1,6 +1,5 @@
 #include "fusion/fusion_recipes.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -35,18 +34,16 @@ FormList FusionRecipes::Forms(const Program& program, uint64_t rows,
 Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const {
   COTUNE_TRY(const ProgramGraph of_form, GraphOf(graph, id));
   COTUNE_TRY(Recipe recipe, RecipeByFuseKeys(of_form, id));
-  std::optional<Legality> legality;  // it takes time, and most ids have no region
+  if (!id.WithoutHostKey(kViaKey).has_host_keys()) return recipe;
+  const Legality legality(recipe.graph);
   for (const RecipeStep& step : recipe.steps) {
-    if (step.is_part() || step.nodes.size() == 1) continue;
-    if (!legality) legality.emplace(recipe.graph);
-    if (const auto reason = legality->WhyNotRegion({step.nodes})) {
+    if (step.is_part()) continue;
+    if (const auto reason = legality.WhyNotStep({step.nodes})) {
       return Fail(ErrorCode::kUnsupported, *reason, id.text());
     }
   }
-  if (legality) {
-    if (const auto reason = legality->WhyNotRecipe(recipe)) {
-      return Fail(ErrorCode::kUnsupported, *reason, id.text());
-    }
+  if (const auto reason = legality.WhyNotRecipe(recipe)) {
+    return Fail(ErrorCode::kUnsupported, *reason, id.text());
   }
   return recipe;
 }

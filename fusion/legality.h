@@ -44,14 +44,16 @@ class Legality {
 
   // Why no region of the collective has this node, whichever other nodes the region has.
   std::optional<std::string> WhyNotNode(size_t collective, size_t node) const;
+  // Why the region is no step by itself: the reasons that do not depend on the steps around it.
+  std::optional<std::string> WhyNotStep(const Region& region) const;
   // The recipe in which the region is a backend step and the other collectives run by themselves.
   // kUnsupported: the region is illegal, with the reason as the error's `what`. Settings do not
   // matter, so that an id means the same under all of them.
   Result<Recipe> RecipeWith(const Region& region) const;
   // The same reason without the recipe.
   std::optional<std::string> WhyNotRegion(const Region& region) const;
-  // Why a recipe of the graph cannot run, whose regions are legal one by one: together they may
-  // cut other steps in two or join them, and so change the bits of a value.
+  // Why a recipe of the graph cannot run, whose regions are steps: its bits differ from those of
+  // the unfused recipe, because its regions cut other steps in two, or join them.
   std::optional<std::string> WhyNotRecipe(const Recipe& recipe) const;
 
   RegionDepth DepthOf(const Region& region) const;
@@ -62,9 +64,6 @@ class Legality {
   std::optional<std::string> WhyNotConvex(const NodeSet& inside) const;
   std::optional<std::string> WhyNotInPlace(size_t collective, const NodeSet& inside) const;
   std::optional<std::string> WhyNotStored(const SubgraphBoundary& boundary) const;
-  // The reasons that need no recipe.
-  std::optional<std::string> WhyNotStep(const Region& region) const;
-
   const ProgramGraph& graph_;
   const NodeLinks links_;
   const Recipe unfused_;
