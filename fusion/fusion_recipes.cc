@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "core/recipe/recipe_id.h"
+#include "fusion/enumerate.h"
+#include "fusion/legality.h"
 #include "fusion/rewrite.h"
 
 namespace cotune {
@@ -14,13 +16,27 @@ FormList FusionRecipes::Forms(const Program& program, uint64_t rows,
   for (Form& form : Rewrites(program, rows, rules, list.refusals)) {
     list.forms.push_back(std::move(form));
   }
+  const ProgramSize size{rows, program.group().world_size};
+  for (Form& form : list.forms) AddRegions(form, size, rules, list.refusals);
   return list;
 }
 
 Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const {
   COTUNE_TRY(const std::string via, ViaOf(id));
   COTUNE_TRY(const Form form, FormVia(graph, via));
-  return RecipeOfForm(form, id);
+  COTUNE_TRY(Recipe recipe, RecipeOfForm(form, id));
+  if (!id.WithoutHostKey(kViaKey).has_host_keys()) return recipe;
+  const Legality legality(recipe.graph);
+  for (const RecipeStep& step : recipe.steps) {
+    if (step.is_part() || step.backend_step()->is_bucket()) continue;
+    if (const auto reason = legality.WhyNotStep({step.nodes})) {
+      return Fail(ErrorCode::kUnsupported, *reason, id.text());
+    }
+  }
+  if (const auto reason = legality.WhyNotRecipe(recipe)) {
+    return Fail(ErrorCode::kUnsupported, *reason, id.text());
+  }
+  return recipe;
 }
 
 }  // namespace cotune

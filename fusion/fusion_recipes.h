@@ -1,17 +1,25 @@
-// The recipes of programs: unfused, with regions, and in other forms.
+// The source of the recipes of a job with fusion.
 #ifndef COTUNE_FUSION_FUSION_RECIPES_H_
 #define COTUNE_FUSION_FUSION_RECIPES_H_
 
 #include <cstdint>
 
+#include "core/base/status.h"
+#include "core/problem/choice_id.h"
+#include "core/problem/program.h"
+#include "core/problem/program_graph.h"
+#include "core/problem/tuning_settings.h"
+#include "core/recipe/recipe.h"
 #include "core/recipe/recipe_source.h"
 
 namespace cotune {
 
-// Stateless; any thread.
+// Stateless. The forms of a program are the program as it is, with the regions that legality.h
+// allows, and those of rewrite.h. An id that names another region or form has no recipe.
 class FusionRecipes final : public RecipeSource {
  public:
   FormList Forms(const Program& program, uint64_t rows, const FusionRules& rules) const override;
+  // kUnsupported also if a region is illegal, or the regions are so together.
   Result<Recipe> RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const override;
 };
 

@@ -1,11 +1,14 @@
 #include "cli/output/program_words.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "core/base/counted.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune::cli {
 namespace {
@@ -13,22 +16,27 @@ namespace {
 // A heading is one line.
 constexpr size_t kOperationsMax = 8;
 
-// "add + rms_norm", "16 x mul": equal neighbours are counted.
-std::string OperationsText(const std::vector<std::string>& operations) {
-  std::string text;
+// {"add", "16 x mul", "3 more"}: equal neighbours are counted, and what follows the first `most`.
+std::vector<std::string> CountedOperations(const std::vector<std::string>& operations,
+                                           size_t most) {
+  std::vector<std::string> counted;
   for (size_t begin = 0; begin < operations.size();) {
     size_t end = begin + 1;
     while (end < operations.size() && operations[end] == operations[begin]) ++end;
-    if (begin > 0) text += " + ";
-    if (end - begin > 1) text += fmt::format("{} x ", end - begin);
-    text += operations[begin];
+    if (counted.size() == most) {
+      counted.push_back(fmt::format("{} more", operations.size() - begin));
+      break;
+    }
+    counted.push_back(end - begin > 1 ? fmt::format("{} x {}", end - begin, operations[begin])
+                                      : operations[begin]);
     begin = end;
   }
-  return text;
+  return counted;
 }
 
 std::string StepText(const StepInWords& step) {
-  std::string text = OperationsText(step.operations);
+  std::string text = fmt::format(
+      "{}", fmt::join(CountedOperations(step.operations, step.operations.size()), " + "));
   if (step.is_bucket) text += " as one";
   if (step.choice) text += " by " + step.choice->text();
   return text;
@@ -53,16 +61,10 @@ std::string RecipeText(const RecipeInWords& recipe) {
 }
 
 std::string ProgramText(const ProgramGraph& graph) {
-  std::string text = ProgramText(graph.digest());
-  const char* between = ": ";
-  for (size_t i = 0; i < std::min(graph.nodes().size(), kOperationsMax); ++i) {
-    text += between + OpText(graph.nodes()[i]);
-    between = " + ";
-  }
-  if (graph.nodes().size() > kOperationsMax) {
-    text += fmt::format(" + {} more", graph.nodes().size() - kOperationsMax);
-  }
-  return text;
+  std::vector<std::string> operations;
+  for (const ProgramNode& node : graph.nodes()) operations.push_back(OpText(node));
+  return fmt::format("{}: {}", ProgramText(graph.digest()),
+                     fmt::join(CountedOperations(operations, kOperationsMax), " + "));
 }
 
 std::string ProgramText(uint64_t digest) { return fmt::format("program {:016x}", digest); }

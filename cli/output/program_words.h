@@ -15,7 +15,7 @@ namespace cotune::cli {
 // The name of a node's operation: "all_reduce", "rms_norm".
 std::string OpText(const ProgramNode& node);
 
-// "program 0123456789abcdef: all_reduce + add + rms_norm", the operations in the order of the text.
+// "program 0123456789abcdef: 2 x all_reduce + add", the operations in the order of the text.
 std::string ProgramText(const ProgramGraph& graph);
 // The same with the digest alone, where the text of the program is not known.
 std::string ProgramText(uint64_t digest);

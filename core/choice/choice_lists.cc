@@ -129,7 +129,14 @@ class FormLister {
             {choice.id.text(), fmt::format("beyond {} choices of one region", kRegionChoicesMax)});
       }
     }
+    // A backend that refuses regions refuses each for the same reason, which is kept once.
     for (Refusal& refusal : list.refusals) {
+      const bool is_known =
+          std::any_of(refusals.begin(), refusals.end(), [&](const Refusal& other) {
+            return other.reason == refusal.reason &&
+                   other.choice.rfind(refusal.choice + " with ", 0) == 0;
+          });
+      if (is_known) continue;
       refusals.push_back({fmt::format("{} with {}={}", refusal.choice, kFuseKey, fuse),
                           std::move(refusal.reason)});
     }

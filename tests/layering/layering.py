@@ -72,6 +72,7 @@ FORBIDDEN = {
 }
 # Tests beside the code may look at backends that exist for tests, and at the reference evaluator.
 FOLDERS_IN_TESTS = {
+    "fusion": ["core/testing"],
     "plugins/host": ["core/problem", "plugins/testing"],
     "plugins/cuda": ["core/problem"],
     "plugins/ucx": ["plugins/testing"],

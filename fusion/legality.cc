@@ -1,0 +1,198 @@
+#include "fusion/legality.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+const CollectiveNode* AsCollective(const ProgramGraph& graph, size_t node) {
+  return std::get_if<CollectiveNode>(&graph.nodes()[node]);
+}
+
+// Returns true if an element of a node's value depends on a whole row of its first operand.
+bool ReducesRow(const ComputeNode& node) {
+  const OpRule rule = TraitsOf(node.op).rule;
+  return rule == OpRule::kReducesRow || rule == OpRule::kNormalises || rule == OpRule::kScales;
+}
+
+}  // namespace
+
+Legality::Legality(const ProgramGraph& graph)
+    : graph_(graph), links_(graph), unfused_(UnfusedRecipe(graph)), roundings_(unfused_) {}
+
+std::optional<std::string> Legality::WhyNotBefore(size_t collective, size_t node) const {
+  const CollectiveNode& anchor = *AsCollective(graph_, collective);
+  if (anchor.collective == Collective::kBroadcast) {
+    return "the root alone has operations before a broadcast";
+  }
+  // With a second reader the value would be computed twice, or be written for that reader alone.
+  const ValueIndex value = graph_.value_of_node(node);
+  if (links_.readers(value).size() > 1 || links_.is_output(value)) {
+    return fmt::format("value %{} in front is read elsewhere too", value);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Legality::WhyNotNode(size_t collective, size_t node) const {
+  const bool is_before = IsBefore(node, collective);
+  const bool is_after = IsBefore(collective, node);
+  if (AsCollective(graph_, node) != nullptr) {
+    return is_before || is_after ? "two collectives on one path" : "a region has one collective";
+  }
+  if (!is_before && !is_after) return "no path leads from or to the collective";
+  if (is_before) {
+    if (auto reason = WhyNotBefore(collective, node)) return reason;
+  }
+  // A kernel has one loop over rows on each side, and one mapping of a row to threads.
+  const ValueIndex beside =
+      is_before ? AsCollective(graph_, collective)->operand : graph_.value_of_node(collective);
+  if (graph_.type(graph_.value_of_node(node)).rows != graph_.type(beside).rows) {
+    return "its value has other rows than the collective's";
+  }
+  const auto& compute = std::get<ComputeNode>(graph_.nodes()[node]);
+  if (ReducesRow(compute) && !compute.operands[0].is_literal() &&
+      graph_.type(compute.operands[0].value).columns != graph_.type(beside).columns) {
+    return "it reduces over other columns than the collective's";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Legality::WhyNotConvex(const NodeSet& inside) const {
+  NodeSet after_inside;
+  for (size_t node = 0; node < graph_.nodes().size(); ++node) {
+    if (inside[node]) after_inside |= links_.after(node);
+  }
+  for (size_t node = 0; node < graph_.nodes().size(); ++node) {
+    if (inside[node] || !after_inside[node] || (links_.after(node) & inside).none()) continue;
+    return "the steps would wait for each other";
+  }
+  return std::nullopt;
+}
+
+// An output that overwrites an input is written while the step runs. A node that reads the input
+// and waits for the step would find it overwritten, and so would a peer that reads the operand of
+// the collective when this rank has its result already.
+std::optional<std::string> Legality::WhyNotInPlace(size_t collective, const NodeSet& inside) const {
+  for (const ProgramOutput& output : graph_.outputs()) {
+    if (output.into < 0 || graph_.is_input(output.value)) continue;
+    if (!inside[NodeOf(graph_, output.value)]) continue;
+    for (const size_t reader : links_.readers(output.into)) {
+      const bool is_for_peers = reader == collective || IsBefore(reader, collective);
+      bool waits = false;
+      for (size_t node = 0; node < graph_.nodes().size(); ++node) {
+        waits = waits || (inside[node] && links_.after(node)[reader]);
+      }
+      if (inside[reader] ? is_for_peers : waits) {
+        return fmt::format(
+            "output %{} overwrites an input that a later step, or a peer, still reads",
+            output.value);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Legality::WhyNotStored(const SubgraphBoundary& boundary) const {
+  for (const std::vector<ValueIndex>& values : {boundary.inputs, boundary.outputs}) {
+    for (const ValueIndex value : values) {
+      if (roundings_.MayBeStored(value)) continue;
+      return fmt::format("%{} is rounded where the region would end, and not in the program",
+                         value);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Legality::WhyNotStep(const Region& region) const {
+  std::vector<size_t> collectives;
+  NodeSet inside;
+  for (const size_t node : region.nodes) {
+    inside.set(node);
+    if (AsCollective(graph_, node) != nullptr) collectives.push_back(node);
+  }
+  if (collectives.empty()) return "a region has one collective";
+  for (const size_t node : region.nodes) {
+    if (node == collectives[0]) continue;
+    if (auto reason = WhyNotNode(collectives[0], node)) return reason;
+  }
+  if (auto reason = WhyNotConvex(inside)) return reason;
+  const SubgraphBoundary boundary = SubgraphBoundary::Of(graph_, links_, region.nodes);
+  if (boundary.outputs.size() > kRegionOutputsMax) {
+    return fmt::format("more than {} outputs", kRegionOutputsMax);
+  }
+  if (auto reason = WhyNotInPlace(collectives[0], inside)) return reason;
+  return WhyNotStored(boundary);
+}
+
+Result<Recipe> Legality::RecipeWith(const Region& region) const {
+  if (auto reason = WhyNotStep(region)) return Fail(ErrorCode::kUnsupported, *std::move(reason));
+  COTUNE_TRY(Recipe recipe, MakeRecipe(graph_, {&region, 1}));
+  if (auto reason = WhyNotRecipe(recipe)) return Fail(ErrorCode::kUnsupported, *std::move(reason));
+  return recipe;
+}
+
+std::optional<std::string> Legality::WhyNotRegion(const Region& region) const {
+  Result<Recipe> recipe = RecipeWith(region);
+  if (recipe) return std::nullopt;
+  return std::move(recipe.error().what);
+}
+
+std::optional<std::string> Legality::WhyNotRecipe(const Recipe& recipe) const {
+  const std::optional<ValueIndex> changed = roundings_.FirstChanged(recipe);
+  if (!changed) return std::nullopt;
+  return roundings_.IsRoundedInProgram(*changed)
+             ? fmt::format("%{} is rounded in the program, and would not be in these steps",
+                           *changed)
+             : fmt::format("%{} would be rounded between two steps, and is not in the program",
+                           *changed);
+}
+
+RegionDepth Legality::DepthOf(const Region& region) const {
+  const size_t collective = CollectiveOf(graph_, region);
+  RegionDepth depth;
+  for (const size_t node : region.nodes) {
+    if (node == collective) continue;
+    ++(IsBefore(node, collective) ? depth.before : depth.after);
+  }
+  return depth;
+}
+
+std::optional<std::string> WhyNotRegion(const ProgramGraph& graph, const Region& region) {
+  return Legality(graph).WhyNotRegion(region);
+}
+
+std::optional<std::string> WhyNotAbsorb(const ProgramGraph& graph, const Region& region,
+                                        size_t node, const FusionRules& rules) {
+  const Legality legality(graph);
+  const size_t collective = CollectiveOf(graph, region);
+  if (auto reason = legality.WhyNotNode(collective, node)) return reason;
+  Region grown = region;
+  grown.nodes.insert(std::upper_bound(grown.nodes.begin(), grown.nodes.end(), node), node);
+  return WhyLeftOut(legality.DepthOf(grown), rules);
+}
+
+std::optional<std::string> WhyLeftOut(const RegionDepth& depth, const FusionRules& rules) {
+  const auto has = [&](FusionType type) { return (rules.types & static_cast<uint8_t>(type)) != 0; };
+  if (!rules.enabled) return "collective_fusion_enabled is off";
+  if (depth.before > 0 && !has(FusionType::kPrologue)) {
+    return "custom_op_fusion_types leaves prologues out";
+  }
+  if (depth.after > 0 && !has(FusionType::kEpilogue)) {
+    return "custom_op_fusion_types leaves epilogues out";
+  }
+  if (depth.after > 0 && !rules.benchmarks_epilogues) {
+    return "benchmark_collective_epilogue_fusion is off";
+  }
+  const int32_t deepest = std::max(depth.before, depth.after);
+  if (deepest > 1 && !rules.is_recursive) return "enable_recursive_fusion is off";
+  if (deepest > rules.max_depth) {
+    return fmt::format("deeper than max_fusion_depth ({})", rules.max_depth);
+  }
+  return std::nullopt;
+}
+
+}  // namespace cotune
