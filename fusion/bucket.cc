@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "core/recipe/make_recipe.h"
+#include "fmt/format.h"
+#include "fusion/roundings.h"
 
 namespace cotune {
 namespace {
@@ -176,6 +178,13 @@ Result<Form> BucketForm(const ProgramGraph& graph) {
   COTUNE_TRY(Form form, BucketWriter(graph).Write(buckets));
   // Copies that overwrite inputs may have to wait for collectives of their bucket.
   COTUNE_TRY(const Recipe recipe, MakeRecipe(form.graph, form.Buckets()));
+  // A bucket may run later than one of its collectives alone, so that local operations which were
+  // one part are two, and the value between them is rounded.
+  const Recipe unfused = UnfusedRecipe(form.graph);
+  if (const auto value = Roundings(unfused).FirstChanged(recipe)) {
+    return Fail(ErrorCode::kUnsupported,
+                fmt::format("%{} would be rounded, and is not in the program as it is", *value));
+  }
   return form;
 }
 

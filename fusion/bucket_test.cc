@@ -153,6 +153,25 @@ TEST(BucketTest, BucketsFollowOneAnother) {
   EXPECT_THAT(recipe.packs, SizeIs(4));
 }
 
+// The bucket of %u and %v runs after the part that follows %w, and %u alone before it: the part of
+// %a and %b would be cut in two between them.
+TEST(BucketTest, NoValueIsRoundedInTheFormAlone) {
+  const std::string text =
+      "%x = input bf16 [R, 8]\n%y = input bf16 [R, 8]\n"
+      "%s = all_reduce max %x\n%u = all_reduce sum %s\n"
+      "%w = all_reduce min %y\n%n = neg %w\n%v = all_reduce sum %n\n"
+      "%a = mul %w, 3\n%b = add %a, %u\nreturn %b, %v\n";
+  const auto form = BucketForm(Graph(text));
+  ASSERT_FALSE(form.has_value());
+  EXPECT_THAT(form.error().what, HasSubstr("would be rounded"));
+  // f32 is not rounded.
+  std::string wide = text;
+  for (size_t at = wide.find("bf16"); at != std::string::npos; at = wide.find("bf16")) {
+    wide.replace(at, 4, "f32");
+  }
+  EXPECT_TRUE(BucketForm(Graph(wide)).has_value());
+}
+
 TEST(BucketTest, AnIdNamesOneChoiceForABucket) {
   const ProgramGraph graph = Graph(kMixed);
   const Form form = FormVia(graph, "bucket").value();

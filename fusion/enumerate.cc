@@ -57,8 +57,7 @@ class Growth {
   const std::vector<Refused>& refused() const { return refused_; }
 
  private:
-  // The nodes between which and the collective this one lies, on its side; those that come before
-  // it in the growth.
+  // The neighbours of a node toward the collective, which the growth reaches before it.
   std::vector<size_t> Nearer(size_t node, bool is_before) const {
     if (is_before) return links_.readers(graph_.value_of_node(node));
     std::vector<size_t> nearer;
@@ -69,9 +68,9 @@ class Growth {
     }
     return nearer;
   }
-  // The distance of a node from the collective; nothing if a node between them is missing. A value
-  // that is read elsewhere, too, is at its distance by the readers in the region: it is refused for
-  // the others.
+  // The distance of a node from the collective; nothing if a node between them is missing. Before
+  // the collective one reader in the region is enough, so that a value with a second reader is
+  // reached, and refused for it.
   std::optional<int> LevelOf(size_t node, bool is_before,
                              const std::map<size_t, int>& levels) const {
     int level = 0;
@@ -108,9 +107,8 @@ class Growth {
   std::vector<Refused> refused_;
 };
 
-// The value of the key `fuse` for operations around a collective. They may contain another
-// collective, which is why they are refused: FuseText counts from the first collective that it
-// finds.
+// The key `fuse` for operations around a collective. One of them may be another collective, which
+// is refused for that. FuseText counts from the first collective in the list.
 std::string KeyOf(const ProgramGraph& graph, size_t collective, std::vector<size_t> nodes) {
   std::sort(nodes.begin(), nodes.end());
   nodes.insert(nodes.begin(), collective);
