@@ -302,6 +302,22 @@ size_t CollectiveOf(const ProgramGraph& graph, const Region& region) {
   return *found;
 }
 
+namespace {
+
+// Fails with kUnsupported if the local operation reads an input that keeps it out of regions.
+Status CheckMayBeFused(const ProgramGraph& graph, size_t node) {
+  for (const ValueIndex value : ReadBy(graph.nodes()[node])) {
+    if (!graph.is_input(value) || !graph.inputs()[static_cast<size_t>(value)].is_never_fused) {
+      continue;
+    }
+    return Fail(ErrorCode::kUnsupported, fmt::format("input %{} has the flag nofuse", value),
+                std::string(Name(graph.nodes()[node])));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions) {
   std::set<size_t> taken;
   for (const Region& region : regions) {
@@ -310,6 +326,7 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> reg
       return Fail(ErrorCode::kUnsupported, "a region has one collective");
     }
     for (const size_t node : region.nodes) {
+      if (!IsCollective(graph, node)) COTUNE_RETURN_IF_ERROR(CheckMayBeFused(graph, node));
       if (taken.insert(node).second) continue;
       return Fail(ErrorCode::kUnsupported, "two regions have the same operation",
                   std::string(Name(graph.nodes()[node])));

@@ -21,7 +21,8 @@ size_t CollectiveOf(const ProgramGraph& graph, const Region& region);
 
 // Each region is one step, and so is each collective that stands in none. Local operations between
 // two of these are one part, because a generator of code makes one loop of them. kUnsupported: two
-// regions overlap, or the steps would wait for each other.
+// regions overlap, one has an operation that reads an input with "nofuse", or the steps would wait
+// for each other.
 Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions);
 
 // Without regions: every collective runs by itself.

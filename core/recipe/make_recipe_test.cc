@@ -17,6 +17,22 @@ ProgramGraph Graph(const std::string& text) {
   return std::move(*graph);
 }
 
+TEST(RecipeTest, AnOperationThatReadsAnInputWithNofuseIsInNoRegion) {
+  const auto recipe_of = [](const std::string& flag, std::vector<size_t> nodes) {
+    const Region region{std::move(nodes)};
+    return MakeRecipe(Graph("%x = input f32 [R, 8] nofuse\n%r = input f32 [R, 8]" + flag +
+                            "\n%s = all_reduce sum %x\n%t = add %s, %r\n%y = relu %t\n"
+                            "%z = neg %s\nreturn %y, %z\n"),
+                      {&region, 1});
+  };
+  EXPECT_TRUE(recipe_of("", {0, 1, 2}).has_value()) << "a collective itself may read it";
+  EXPECT_TRUE(recipe_of(" nofuse", {0, 3}).has_value());
+  const Result<Recipe> refused = recipe_of(" nofuse", {0, 1, 2});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(refused.error().ToText(), "input %1 has the flag nofuse (add)");
+}
+
 TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
   const Recipe recipe =
       UnfusedRecipe(Graph("%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%g = input f32 [1, 8]\n"
