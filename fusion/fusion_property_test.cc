@@ -324,8 +324,9 @@ TEST(FusionPropertyTest, RulesOnlyLeaveRegionsOut) {
     if (seed % 2 == 0) continue;
     const Legality legality(program.graph());
     const FusionRules& rules = all[seed % all.size()];
-    for (const auto& [collective, regions] : list.forms[0].positions) {
-      std::vector<Region> expected = regions;
+    for (const Position& position : list.forms[0].positions) {
+      const size_t collective = position.collectives.front();
+      std::vector<Region> expected = position.regions;
       if (expected.size() == kRegionsMax) continue;
       std::vector<Refusal> refusals;
       std::erase_if(expected, [&](const Region& region) {

@@ -54,6 +54,12 @@ std::optional<std::string> Legality::WhyNotNode(size_t collective, size_t node) 
     return "its value has other rows than the collective's";
   }
   const auto& compute = std::get<ComputeNode>(graph_.nodes()[node]);
+  for (const Operand& operand : compute.operands) {
+    if (operand.is_literal() || !graph_.is_input(operand.value)) continue;
+    if (graph_.inputs()[static_cast<size_t>(operand.value)].is_never_fused) {
+      return fmt::format("input %{} says nofuse", operand.value);
+    }
+  }
   if (ReducesRow(compute) && !compute.operands[0].is_literal() &&
       graph_.type(compute.operands[0].value).columns != graph_.type(beside).columns) {
     return "it reduces over other columns than the collective's";

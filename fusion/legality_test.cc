@@ -216,6 +216,17 @@ TEST(LegalityTest, ARegionDoesNotCutAPartInTwo) {
                           "program")));
 }
 
+TEST(LegalityTest, AnOperationThatReadsAnInputWithNofuseStaysOut) {
+  const auto text = [](const std::string& flag) {
+    return "%x = input f32 [R, 8] nofuse\n%r = input f32 [R, 8]" + flag +
+           "\n%s = all_reduce sum %x\n%t = add %s, %r\n%y = relu %t\n%z = neg %s\n"
+           "return %y, %z\n";
+  };
+  EXPECT_EQ(Why(text(""), {0, 1, 2}), std::nullopt) << "a collective itself may read it";
+  EXPECT_EQ(Why(text(" nofuse"), {0, 3}), std::nullopt);
+  EXPECT_THAT(Why(text(" nofuse"), {0, 1, 2}), Optional(Eq("input %1 says nofuse")));
+}
+
 TEST(LegalityTest, SettingsLeaveRegionsOut) {
   FusionRules off;
   off.enabled = false;

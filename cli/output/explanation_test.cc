@@ -260,7 +260,7 @@ TEST(ExplanationTest, EachFateHasItsReason) {
             "1.0 % faster, which is inside the noise of the default: 34.6 us (41.2-41.2 us, 50 "
             "rounds)");
   Verdict fused = faster;
-  fused.id = Id("host/ring?fuse=1");
+  fused.id = IdForTest("host/ring?fuse=1");
   EXPECT_EQ(
       WhyItLost(kept_default, fused),
       "1.0 % faster, which is too little for a fused form: 34.6 us (41.2-41.2 us, 50 rounds)");

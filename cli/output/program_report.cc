@@ -97,11 +97,14 @@ std::string ProgramReportJson(const Program& program) {
   Json values = Json::array();
   for (ValueIndex value = 0; value < static_cast<ValueIndex>(graph.value_count()); ++value) {
     const ValueType& type = graph.type(value);
+    const bool is_never_fused =
+        graph.is_input(value) && graph.inputs()[static_cast<size_t>(value)].is_never_fused;
     values.push_back({{"from", OriginText(graph, value)},
                       {"dtype", Name(type.dtype)},
                       {"rows", RowsText(type.rows)},
                       {"columns", type.columns},
-                      {"is_replicated", graph.is_replicated(value)}});
+                      {"is_replicated", graph.is_replicated(value)},
+                      {"is_never_fused", is_never_fused}});
   }
   Json outputs = Json::array();
   for (const ProgramOutput& output : graph.outputs()) {

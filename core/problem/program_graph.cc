@@ -52,7 +52,8 @@ bool ProgramGraph::is_single_collective() const {
 
 bool ProgramGraph::operator==(const ProgramGraph& other) const {
   const auto same_input = [](const ProgramInput& a, const ProgramInput& b) {
-    return a.type == b.type && a.is_replicated == b.is_replicated;
+    return a.type == b.type && a.is_replicated == b.is_replicated &&
+           a.is_never_fused == b.is_never_fused;
   };
   return parts_.nodes == other.parts_.nodes && parts_.outputs == other.parts_.outputs &&
          std::equal(parts_.inputs.begin(), parts_.inputs.end(), other.parts_.inputs.begin(),

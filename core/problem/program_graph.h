@@ -34,11 +34,13 @@ struct ValueType {
 };
 
 // A value that enters the program from outside. is_replicated is the caller's promise that it is
-// the same on every rank.
+// the same on every rank. is_never_fused ("nofuse" in a text) keeps all operations that read it out
+// of regions with a collective; no right result depends on it.
 struct ProgramInput {
   std::string name;  // for messages; not part of the canonical text
   ValueType type;
   bool is_replicated = false;
+  bool is_never_fused = false;
 };
 
 struct CollectiveNode {

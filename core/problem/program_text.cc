@@ -236,13 +236,23 @@ class Parser {
                 fmt::format("write 1 to {}", kProgramColumnsMax));
     }
     if (!Expect("]", "behind the shape", kForm)) return false;
-    if (Peek().text == "replicated") {
-      Take();
-      input.is_replicated = true;
-    }
+    ReadInputFlags(input);
     places_.push_back({line_, name.column});
     parts_.inputs.push_back(std::move(input));
     return true;
+  }
+
+  // "replicated" and "nofuse", in any order and each at most once.
+  void ReadInputFlags(ProgramInput& input) {
+    while (true) {
+      const std::string_view word = Peek().text;
+      bool* const flag = word == "replicated" ? &input.is_replicated
+                         : word == "nofuse"   ? &input.is_never_fused
+                                              : nullptr;
+      if (flag == nullptr || *flag) return;
+      Take();
+      *flag = true;
+    }
   }
 
   bool ReadValue(const Token& token, ValueIndex& value) {
@@ -432,8 +442,9 @@ class Parser {
 std::string ProgramGraph::ToText() const {
   std::string text;
   for (size_t i = 0; i < parts_.inputs.size(); ++i) {
-    text += fmt::format("%{} = input {}{}\n", i, ShapeText(parts_.inputs[i].type),
-                        parts_.inputs[i].is_replicated ? " replicated" : "");
+    text += fmt::format("%{} = input {}{}{}\n", i, ShapeText(parts_.inputs[i].type),
+                        parts_.inputs[i].is_replicated ? " replicated" : "",
+                        parts_.inputs[i].is_never_fused ? " nofuse" : "");
   }
   for (size_t i = 0; i < parts_.nodes.size(); ++i) {
     text +=

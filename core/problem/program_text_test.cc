@@ -38,6 +38,48 @@ TEST(ProgramTextTest, CanonicalTextHasNumbersForNames) {
   EXPECT_FALSE(graph.is_replicated(0));
 }
 
+// A text without the flag is the one that it was before there was one.
+TEST(ProgramTextTest, AnInputMayBeKeptOutOfRegions) {
+  constexpr char kTail[] = "%2 = all_reduce sum %0\n%3 = add %2, %1\nreturn %3\n";
+  const auto parse = [&](const std::string& flags) {
+    return ProgramGraph::Parse("%0 = input bf16 [R, 8]\n%1 = input bf16 [R, 8]" + flags + "\n" +
+                               kTail);
+  };
+  const ProgramGraph plain = parse("").value();
+  const ProgramGraph kept = parse(" nofuse").value();
+  EXPECT_TRUE(kept.inputs()[1].is_never_fused);
+  EXPECT_FALSE(kept.inputs()[0].is_never_fused);
+  EXPECT_EQ(kept.ToText(),
+            std::string("%0 = input bf16 [R, 8]\n%1 = input bf16 [R, 8] nofuse\n") + kTail);
+  EXPECT_EQ(plain.ToText(),
+            std::string("%0 = input bf16 [R, 8]\n%1 = input bf16 [R, 8]\n") + kTail);
+  EXPECT_NE(kept, plain);
+  EXPECT_NE(kept.digest(), plain.digest());
+  EXPECT_EQ(ProgramGraph::Parse(kept.ToText()).value(), kept);
+  EXPECT_TRUE(kept.Lower().inputs()[1].is_never_fused) << "recipes are cut from this graph";
+
+  const ProgramGraph both = parse(" replicated nofuse").value();
+  EXPECT_EQ(parse("nofuse replicated").value(), both);
+  EXPECT_TRUE(both.inputs()[1].is_replicated && both.inputs()[1].is_never_fused);
+  EXPECT_NE(both.ToText().find("%1 = input bf16 [R, 8] replicated nofuse\n"), std::string::npos);
+  for (const char* flags : {" nofuse nofuse", " replicated nofuse replicated", " fuse"}) {
+    EXPECT_FALSE(parse(flags)) << flags;
+  }
+}
+
+// A backend that runs a part or a region has the same program with the flag and without it.
+TEST(ProgramTextTest, ARegionHasNoInputThatIsKeptOutOfRegions) {
+  const auto part_of = [](const char* flag) {
+    const ProgramGraph graph =
+        ProgramGraph::Parse(std::string("%0 = input bf16 [R, 8]\n%1 = input bf16 [R, 8]") + flag +
+                            "\n%2 = all_reduce sum %0\n%3 = add %2, %1\nreturn %3\n")
+            .value();
+    return graph.Region({1}, {{3, -1}});
+  };
+  EXPECT_EQ(part_of(" nofuse"), part_of(""));
+  EXPECT_EQ(part_of(" nofuse").digest(), part_of("").digest());
+}
+
 TEST(ProgramTextTest, SemicolonsPartLines) {
   const ProgramGraph graph = ProgramGraph::Parse(kNorm).value();
   const Result<ProgramGraph> one_line = ProgramGraph::Parse(

@@ -22,9 +22,10 @@ inline Operand Literally(double literal) { return {.value = -1, .literal = liter
 
 class GraphBuilder {
  public:
-  ValueIndex Input(Dtype dtype, Rows rows, uint32_t columns, bool is_replicated = false) {
+  ValueIndex Input(Dtype dtype, Rows rows, uint32_t columns, bool is_replicated = false,
+                   bool is_never_fused = false) {
     const std::string name = "input" + std::to_string(parts_.inputs.size());
-    parts_.inputs.push_back({name, {dtype, rows, columns}, is_replicated});
+    parts_.inputs.push_back({name, {dtype, rows, columns}, is_replicated, is_never_fused});
     return static_cast<ValueIndex>(parts_.inputs.size()) - 1;
   }
   ValueIndex Compute(Op op, std::vector<Operand> operands, std::array<double, 2> constants = {},

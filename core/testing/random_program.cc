@@ -95,8 +95,10 @@ class Writer {
     const auto found = std::find_if(inputs_.begin(), inputs_.end(),
                                     [&](const Value& each) { return each.name == name; });
     if (found != inputs_.end()) return *found;
-    inputs_text_ += fmt::format("{} = input {} [{}, {}]{}\n", name, dtype, rows, columns,
-                                is_replicated ? " replicated" : "");
+    const bool is_never_fused = inputs_.size() % 4 == 3;
+    inputs_text_ +=
+        fmt::format("{} = input {} [{}, {}]{}{}\n", name, dtype, rows, columns,
+                    is_replicated ? " replicated" : "", is_never_fused ? " nofuse" : "");
     const bool is_wide = dtype == "u8";
     inputs_.push_back({.name = name,
                        .dtype = dtype,

@@ -128,6 +128,7 @@ class Program:
         self.name = ""
         self.inputs: list[ValueType] = []
         self.replicated: list[bool] = []
+        self.nofuse: list[bool] = []  # inputs whose readers never run inside of a collective
         self.nodes: list[Node] = []
         self.node_types: list[ValueType] = []
         self.outputs: list[tuple[int, int]] = []  # (value, the input it overwrites or -1)
@@ -140,7 +141,7 @@ class Program:
 
     # Values.
 
-    def add_input(self, type_: ValueType, replicated: bool = False) -> int:
+    def add_input(self, type_: ValueType, replicated: bool = False, nofuse: bool = False) -> int:
         """Adds an input and returns its value. Refuses what no program has."""
         if type_.dtype not in DTYPES:
             raise Refusal(f"programs have no {type_.dtype}")
@@ -151,6 +152,7 @@ class Program:
         self._input_of[len(self.types)] = len(self.inputs)
         self.inputs.append(type_)
         self.replicated.append(replicated)
+        self.nofuse.append(nofuse)
         return self._define(type_, 0)
 
     def add(self, node: Node) -> int:
@@ -206,7 +208,7 @@ class Program:
         for node in self.nodes[nodes:]:
             self._known.pop(repr(node), None)
         del self.types[values:], self._behind[values:]
-        del self.inputs[inputs:], self.replicated[inputs:]
+        del self.inputs[inputs:], self.replicated[inputs:], self.nofuse[inputs:]
         del self.nodes[nodes:], self.node_types[nodes:]
 
     # Types, by the rules of docs/programs.md.
@@ -306,8 +308,8 @@ class Program:
         number = self.numbers()
         lines = [f"program {self.name or self.suggested_name()}"]
         for index, type_ in enumerate(self.inputs):
-            promise = " replicated" if self.replicated[index] else ""
-            lines.append(f"%{index} = input {type_}{promise}")
+            flags = (" replicated" if self.replicated[index] else "") + (" nofuse" if self.nofuse[index] else "")
+            lines.append(f"%{index} = input {type_}{flags}")
         for index, node in enumerate(self.nodes, len(self.inputs)):
             lines.append(f"%{index} = {_node_text(node, number)}")
         outputs = (f"%{number[v]}" + (f" into %{i}" if i >= 0 else "") for v, i in self.outputs)
@@ -377,7 +379,7 @@ def _node_text(node: Node, number: list[int]) -> str:
     return f"{text} " + ", ".join(operands + named + to)
 
 
-_INPUT = re.compile(r"input\s+(\w+)\s*\[\s*(1|R|R/n)\s*,\s*(\d+)\s*\](\s+replicated)?$")
+_INPUT = re.compile(r"input\s+(\w+)\s*\[\s*(1|R|R/n)\s*,\s*(\d+)\s*\]((?:\s+(?:replicated|nofuse))*)$")
 
 
 def numbered_statements(text: str) -> list[tuple[int, str]]:
@@ -425,8 +427,12 @@ def parse(text: str) -> Program:
 def _parse_definition(program: Program, values: dict[str, int], text: str) -> int:
     matched = _INPUT.match(text)
     if matched:
-        dtype, rows, columns, promise = matched.groups()
-        return program.add_input(ValueType(dtype, rows, int(columns)), bool(promise))
+        dtype, rows, columns, flags = matched.groups()
+        words = flags.split()
+        if len(words) != len(set(words)):
+            raise Refusal("a flag of an input stands twice")
+        type_ = ValueType(dtype, rows, int(columns))
+        return program.add_input(type_, "replicated" in words, "nofuse" in words)
     op, _, rest = text.partition(" ")
     rest, reduction = rest.strip(), ""
     if op in REDUCING:

@@ -50,6 +50,20 @@ class ProgramTextTest(unittest.TestCase):
         ])
         self.assertEqual(lines[-2:], ["%11 = clamp %10, low=-1.5, high=inf", "return %3, %11"])
 
+    def test_flags_of_inputs_read_back(self) -> None:
+        program = Program()
+        x = program.add_input(ValueType("bf16", ALL, 64), nofuse=True)
+        residual = program.add_input(ValueType("bf16", ALL, 64), replicated=True, nofuse=True)
+        total = program.add(Node("all_reduce", (x,), reduction="sum"))
+        program.outputs.append((program.add(Node("add", (total, residual))), -1))
+        text = program.to_text()
+        self.assertIn("%0 = input bf16 [R, 64] nofuse\n", text)
+        self.assertIn("%1 = input bf16 [R, 64] replicated nofuse\n", text)
+        self.assertEqual(parse(text).to_text(), text)
+        self.assertEqual(parse(text.replace("replicated nofuse", "nofuse  replicated")).to_text(), text)
+        with self.assertRaisesRegex(Refusal, "a flag of an input stands twice"):
+            parse(text.replace("replicated nofuse", "nofuse nofuse"))
+
     def test_text_reads_back(self) -> None:
         text = _example().to_text()
         self.assertEqual(parse(text).to_text(), text)

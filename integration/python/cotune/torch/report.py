@@ -95,7 +95,7 @@ def program_name(text: str) -> str:
 def _operand_types(text: str) -> str:
     """The types of a program's inputs, "bf16 [R, 8192], bf16 [1, 8192]"."""
     types = [line.split(" = input ", 1)[1] for _, line in numbered_statements(text) if " = input " in line]
-    return ", ".join(each.replace(" replicated", "").strip() for each in types)
+    return ", ".join(each.replace(" replicated", "").replace(" nofuse", "").strip() for each in types)
 
 
 def measured_size(answer: dict[str, Any]) -> dict[str, Any] | None:
