@@ -146,7 +146,7 @@ _five_scaled = functools.partial(_scaled, count=5)
 PART_WORKLOADS = (
     *WORKLOADS,
     Workload("bucket_copies", _copied_reference, _copied_user, has_rows=False,
-             own_text=_tensors_text(["1, 16384"] * 16, "cast f32 {}")),
+             own_text=_tensors_text(["1, 16384"] * 16, "cast {}, to=f32")),
     Workload("unequal_tensors", _five_scaled, _five_scaled,
-             own_text=_tensors_text(["R, 8192", "R, 512", "R, 8192", "R, 512", "1, 1024"], "mul {}, 0.0009765625")),
+             own_text=_tensors_text(["R, 8192", "R, 512", "R, 8192", "R, 512", "R, 32"], "mul {}, 0.0009765625")),
 )
