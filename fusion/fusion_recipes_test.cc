@@ -39,8 +39,9 @@ TEST(FusionRecipesTest, TheUnfusedFormHasTheRegions) {
   ASSERT_THAT(list.forms[0].positions, SizeIs(1));
   EXPECT_THAT(list.forms[0].positions[0].regions,
               ElementsAre(Region{{0, 1, 2, 3}}, Region{{0, 1}}));
-  ASSERT_THAT(list.refusals, SizeIs(1));
-  EXPECT_EQ(list.refusals[0].choice, "fuse=1.2");
+  ASSERT_THAT(list.refusals, SizeIs(2));
+  EXPECT_EQ(list.refusals[0].choice, "via=bucket");
+  EXPECT_EQ(list.refusals[1].choice, "fuse=1.2");
   FusionRules off;
   off.enabled = false;
   const FormList without = FusionRecipes().Forms(program, 16, off);

@@ -42,7 +42,9 @@ Result<std::vector<ProgramText>> ProgramTexts(const Flags& flags, int world_size
     const uint64_t last =
         dash == std::string::npos ? first : std::strtoull(seeds.c_str() + dash + 1, nullptr, 10);
     for (uint64_t seed = first; seed <= last; ++seed) {
-      texts.push_back({fmt::format("random program {}", seed), RandomProgram(seed, world_size)});
+      texts.push_back({fmt::format("random program {}", seed),
+                       seed % 4 == 0 ? RandomBucketProgram(seed, world_size)
+                                     : RandomProgram(seed, world_size)});
     }
   }
   for (const std::string& path : flags.List("files", "")) {
