@@ -1,6 +1,9 @@
 #include "core/choice/form_choices.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "core/recipe/recipe_id.h"
@@ -11,6 +14,21 @@ namespace {
 bool HasRaced(const Verdict& verdict) {
   return verdict.has_time() &&
          (verdict.outcome == Outcome::kTimed || verdict.outcome == Outcome::kOutpaced);
+}
+
+// Choices with a key of the host in the order in which they get room: the backends of the first
+// steps take turns, and each keeps the order of its own choices.
+std::vector<Choice> InTurns(std::vector<Choice> choices) {
+  std::vector<std::pair<size_t, size_t>> turns;  // of each choice: its turn, and its place
+  std::map<std::string, size_t, std::less<>> taken;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const std::string backend(choices[i].id.backend());
+    turns.emplace_back(taken[backend]++, i);
+  }
+  std::sort(turns.begin(), turns.end());
+  std::vector<Choice> ordered;
+  for (const auto& [turn, i] : turns) ordered.push_back(std::move(choices[i]));
+  return ordered;
 }
 
 }  // namespace
@@ -54,9 +72,11 @@ FormChoices::FirstHeat FormChoices::First() const {
   std::vector<size_t> form_begin;  // in `others`
   for (const OfForm& form : forms_) {
     const size_t begin = others.size();
+    std::vector<Choice> of_form;
     for (Choice& choice : NamedAndPossible(form.combinations.First(), form)) {
-      (choice.id.has_host_keys() ? others : heat.choices).push_back(std::move(choice));
+      (choice.id.has_host_keys() ? of_form : heat.choices).push_back(std::move(choice));
     }
+    for (Choice& choice : InTurns(std::move(of_form))) others.push_back(std::move(choice));
     if (others.size() > begin) form_begin.push_back(begin);
   }
   for (size_t i = 0; i < others.size(); ++i) {
@@ -77,8 +97,13 @@ FormChoices::FirstHeat FormChoices::First() const {
 }
 
 size_t FormChoices::best_max() const {
+  std::map<std::string, size_t, std::less<>> left_out;  // by `via`
+  for (const ChoiceId& id : First().left_out) ++left_out[id.HostKey(kViaKey)];
   size_t most = 0;
-  for (const OfForm& form : forms_) most = std::max(most, form.combinations.best_max());
+  for (const OfForm& form : forms_) {
+    most = std::max(most, std::min(form.combinations.best_max() + left_out[form.via],
+                                   kHeatChoicesMax));
+  }
   return most;
 }
 
@@ -101,7 +126,15 @@ std::vector<Choice> FormChoices::Best(std::span<const Verdict> verdicts) const {
   }
   if (forms_.empty()) return {};
   const OfForm& form = forms_[fastest];
-  return NamedAndPossible(form.combinations.Best(of_forms[fastest]), form);
+  std::vector<Choice> best = NamedAndPossible(form.combinations.Best(of_forms[fastest]), form);
+  if (fastest_ns < 0) return best;
+  for (const ChoiceId& id : First().left_out) {
+    const bool is_known = std::any_of(best.begin(), best.end(),
+                                      [&](const Choice& choice) { return choice.id == id; });
+    if (is_known || id.HostKey(kViaKey) != form.via || best.size() >= kHeatChoicesMax) continue;
+    if (std::optional<Choice> found = Find(id)) best.push_back(*std::move(found));
+  }
+  return best;
 }
 
 std::optional<Choice> FormChoices::Find(const ChoiceId& id) const {

@@ -19,7 +19,9 @@ namespace cotune {
 //
 // A heat has kHeatChoicesMax choices. The choices that run every collective of the program by
 // itself all race, even if they are more. Regions and other forms get the rest of the room, in
-// their order, and each form has at least its first choice.
+// their order, and each form has at least its first choice. The backends of a form take turns, so
+// that none fills the room alone. If a form whose choices were left out is the fastest, the second
+// heat has them.
 class FormChoices {
  public:
   // Adds a form; the order of calls is that of the forms. `via` is that of the form; its ids have

@@ -111,6 +111,31 @@ TEST(FormChoicesTest, TheSecondHeatCombinesTheChoicesOfTheFastestForm) {
   EXPECT_EQ(best.front().id.text(), "host/way4?via=other+host/way5?via=other");
 }
 
+TEST(FormChoicesTest, TheBackendsOfAFormTakeTurnsForRoom) {
+  std::vector<Choice> choices;
+  for (int i = 0; i < 70; ++i) choices.push_back({.id = Id("nccl/way" + std::to_string(i))});
+  for (int i = 0; i < 5; ++i) choices.push_back({.id = Id("cuda/way" + std::to_string(i))});
+  ChoiceCombinations packed(1);
+  packed.Add(OfBytes(16), "", 0, std::move(choices));
+  FormChoices forms;
+  forms.Add("", Combinations(1, 4));
+  forms.Add("bucket", std::move(packed));
+  const FormChoices::FirstHeat heat = forms.First();
+  ASSERT_EQ(heat.choices.size(), kHeatChoicesMax);
+  EXPECT_EQ(heat.choices[4].id.text(), "cuda/way0?via=bucket");
+  EXPECT_EQ(heat.choices[5].id.text(), "nccl/way0?via=bucket");
+  EXPECT_EQ(heat.left_out.size(), 15u);
+  // The second heat has those that were left out if their form is the fastest.
+  EXPECT_EQ(forms.best_max(), 15u);
+  std::vector<Verdict> verdicts;
+  for (const Choice& choice : heat.choices) verdicts.push_back(Timed(choice.id.text(), 1000));
+  verdicts.back() = Timed(verdicts.back().id.text(), 500);
+  EXPECT_EQ(forms.Best(verdicts).size(), 15u);
+  EXPECT_EQ(forms.Best(verdicts).front().id, heat.left_out.front());
+  verdicts.front() = Timed(verdicts.front().id.text(), 400);
+  EXPECT_THAT(forms.Best(verdicts), IsEmpty());
+}
+
 // One collective with so many choices by itself, and with so many in a region.
 ChoiceCombinations WithRegion(int bare, int fused) {
   std::vector<Choice> choices = Ways(bare);
