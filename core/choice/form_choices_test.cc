@@ -122,8 +122,8 @@ TEST(FormChoicesTest, TheBackendsOfAFormTakeTurnsForRoom) {
   forms.Add("bucket", std::move(packed));
   const FormChoices::FirstHeat heat = forms.First();
   ASSERT_EQ(heat.choices.size(), kHeatChoicesMax);
-  EXPECT_EQ(heat.choices[4].id.text(), "cuda/way0?via=bucket");
-  EXPECT_EQ(heat.choices[5].id.text(), "nccl/way0?via=bucket");
+  EXPECT_EQ(heat.choices[4].id.text(), "nccl/way0?via=bucket");
+  EXPECT_EQ(heat.choices[5].id.text(), "cuda/way0?via=bucket");
   EXPECT_EQ(heat.left_out.size(), 15u);
   // The second heat has those that were left out if their form is the fastest.
   EXPECT_EQ(forms.best_max(), 15u);
