@@ -1,5 +1,6 @@
 /* A cotune backend in plain C11: all_reduce of f32 by sum, over memory that the ranks of one
- * machine share, and one part of programs, relu of f32. Everything else is refused with a reason.
+ * machine share; one part of programs, relu of f32; and one region, this all_reduce with relu
+ * after it. Everything else is refused with a reason.
  *
  * The data goes in slabs. For each slab every rank copies its part into its own slot, waits until
  * all slots are full, and adds them up in rank order, which gives the same bits on every rank. A
@@ -36,9 +37,14 @@ struct cotune_group_t {
   char key[280];  /* in the store: where the memory is */
 };
 struct cotune_plan_t {
-  cotune_group_t* group; /* NULL for a part of a program, which needs no other rank */
-  uint64_t count, done;  /* elements, of the operation that runs */
+  cotune_group_t* group;
+  uint64_t count, done; /* elements, of the operation that runs */
   cotune_launch_t launch;
+};
+struct cotune_program_plan_t { /* a region, or a part of a program */
+  cotune_plan_t sum;           /* a region's; a part has no group, as it needs no other rank */
+  uint64_t count;              /* elements of each value */
+  float* output;               /* the place of the running region's result */
 };
 
 static cotune_status_t fail(cotune_error_t* error, cotune_status_t status, const char* text) {
@@ -66,18 +72,24 @@ static const char* why_not(const cotune_problem_t* p) {
   return (p->flags >> 16) != 0 ? "it does not know these flags" : NULL;
 }
 
-static cotune_status_t list_choices(const cotune_backend_t* backend,
-                                    const cotune_problem_t* problem, cotune_choice_t* first,
-                                    uint32_t stride, uint32_t capacity, uint32_t* count,
-                                    cotune_error_t* error) {
-  (void)backend;
-  if (why_not(problem) != NULL) return fail(error, COTUNE_UNSUPPORTED, why_not(problem));
+/* The only choice of collectives and regions alike. */
+static cotune_status_t list_slots(cotune_choice_t* first, uint32_t stride, uint32_t capacity,
+                                  uint32_t* count) {
   cotune_choice_t slots = {.struct_size = sizeof(slots), .cost_us = -1, .name = "slots"};
   memcpy(slots.numerics, "rank_order_f32", sizeof("rank_order_f32")); /* see step */
   slots.flags = COTUNE_CHOICE_DEFAULT | COTUNE_CHOICE_REPRODUCIBLE;
   if (capacity > 0) memcpy(first, &slots, stride < sizeof(slots) ? stride : sizeof(slots));
   *count = 1;
   return COTUNE_OK;
+}
+
+static cotune_status_t list_choices(const cotune_backend_t* backend,
+                                    const cotune_problem_t* problem, cotune_choice_t* first,
+                                    uint32_t stride, uint32_t capacity, uint32_t* count,
+                                    cotune_error_t* error) {
+  (void)backend;
+  if (why_not(problem) != NULL) return fail(error, COTUNE_UNSUPPORTED, why_not(problem));
+  return list_slots(first, stride, capacity, count);
 }
 
 static void group_destroy(cotune_group_t* group) {
@@ -222,7 +234,6 @@ static int32_t step(cotune_plan_t* plan) {
 
 static cotune_status_t progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
   cotune_group_t* group = plan->group;
-  if (group == NULL) return COTUNE_OK; /* launch_part has done it */
   while (plan->done < plan->count) {
     cotune_status_t status = group_health(group, error);
     if (status != COTUNE_OK) return status;
@@ -240,19 +251,28 @@ static const cotune_value_t* value_of(const cotune_program_t* program, uint32_t 
   return (const cotune_value_t*)((const char*)program->values + index * program->value_stride);
 }
 
-static const char* why_no_part(const cotune_program_t* p) {
+static const cotune_node_t* node_of(const cotune_program_t* program, uint32_t index) {
+  return (const cotune_node_t*)((const char*)program->nodes + index * program->node_stride);
+}
+
+/* Limits of regions and parts. relu rounds nothing, so that it does not matter whether values
+ * are to be rounded. */
+static const char* why_no_program(const cotune_program_t* p) {
   if (p->memory_kind != COTUNE_MEMORY_HOST) return "host memory only";
-  /* relu rounds nothing, so that it does not matter whether values are to be rounded */
   if ((p->flags & 0xFFFF0000u & ~(uint32_t)COTUNE_PROGRAM_ROUNDS_VALUES) != 0)
     return "it does not know these flags";
-  if (p->input_count != 1 || p->node_count != 1 || p->nodes->kind != COTUNE_NODE_RELU)
-    return "of parts relu of one value only";
   const cotune_dtype_t dtype = value_of(p, 0)->dtype;
   return dtype.code == COTUNE_DTYPE_FLOAT && dtype.bits == 32 ? NULL : "relu of f32 only";
 }
 
+static const char* why_no_part(const cotune_program_t* p) {
+  if (p->input_count != 1 || p->node_count != 1 || p->nodes->kind != COTUNE_NODE_RELU)
+    return "of parts relu of one value only";
+  return why_no_program(p);
+}
+
 static cotune_status_t part_prepare(cotune_backend_t* backend, const cotune_program_t* program,
-                                    int64_t deadline_ns, cotune_plan_t** plan,
+                                    int64_t deadline_ns, cotune_program_plan_t** plan,
                                     cotune_error_t* error) {
   (void)backend, (void)deadline_ns;
   if (why_no_part(program) != NULL) return fail(error, COTUNE_UNSUPPORTED, why_no_part(program));
@@ -262,23 +282,97 @@ static cotune_status_t part_prepare(cotune_backend_t* backend, const cotune_prog
   return COTUNE_OK;
 }
 
-/* The output may lie on the input. NaN stays NaN. */
-static cotune_status_t launch_part(cotune_plan_t* plan, const cotune_program_launch_t* launch,
-                                   cotune_error_t* error) {
-  (void)error;
-  const float* x = launch->inputs[0];
-  float* y = launch->outputs[0];
-  for (uint64_t i = 0; i < plan->count; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+/* The collective of a region, as a problem of its own. */
+static cotune_problem_t collective_of(const cotune_program_t* p) {
+  const cotune_value_t* value = value_of(p, 0);
+  cotune_problem_t problem = {.struct_size = sizeof(problem),
+                              .collective = p->nodes->collective,
+                              .reduction = p->nodes->reduction,
+                              .memory_kind = p->memory_kind,
+                              .dtype = value->dtype,
+                              .count = value->rows * value->columns,
+                              .world_size = p->world_size,
+                              .ranks_per_node = p->ranks_per_node};
+  problem.bytes = problem.count * sizeof(float);
+  return problem;
+}
+
+/* Value 0 is the input, 1 its sum, 2 the relu of it. */
+static const char* why_no_region(const cotune_program_t* p) {
+  if (p->input_count != 1 || p->node_count != 2 || p->output_count != 1 || p->outputs[0] != 2 ||
+      p->nodes->kind != COTUNE_NODE_COLLECTIVE || node_of(p, 1)->kind != COTUNE_NODE_RELU)
+    return "of regions all_reduce with relu after it only";
+  const cotune_problem_t sum = collective_of(p);
+  return why_not(&sum) != NULL ? why_not(&sum) : why_no_program(p);
+}
+
+static cotune_status_t region_list_choices(const cotune_backend_t* backend,
+                                           const cotune_program_t* program, cotune_choice_t* first,
+                                           uint32_t stride, uint32_t capacity, uint32_t* count,
+                                           cotune_error_t* error) {
+  (void)backend;
+  const char* reason = why_no_region(program);
+  if (reason != NULL) return fail(error, COTUNE_UNSUPPORTED, reason);
+  return list_slots(first, stride, capacity, count);
+}
+
+static cotune_status_t region_prepare(cotune_group_t* group, const cotune_program_t* program,
+                                      const char* choice_name, int64_t deadline_ns,
+                                      cotune_program_plan_t** plan, cotune_error_t* error) {
+  (void)deadline_ns;
+  const char* reason = why_no_region(program);
+  if (reason != NULL) return fail(error, COTUNE_UNSUPPORTED, reason);
+  if (strcmp(choice_name, "slots") != 0) return fail(error, COTUNE_UNSUPPORTED, choice_name);
+  *plan = calloc(1, sizeof(**plan));
+  if (*plan == NULL) return fail(error, COTUNE_OUT_OF_RESOURCES, "out of memory");
+  (*plan)->count = collective_of(program).count;
+  (*plan)->sum.group = group;
+  (*plan)->sum.count = (*plan)->count;
   return COTUNE_OK;
 }
 
-/* Without list_choices and prepare: no collective is run with its neighbours inside. */
-static const cotune_program_v1_t parts_of_programs = {
-    .struct_size = sizeof(parts_of_programs), .part_prepare = part_prepare, .launch = launch_part};
+/* y may be x. NaN stays NaN. */
+static void relu(const float* x, float* y, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+}
+
+/* A part is done at once. A region begins its sum, which goes to where the output lies. */
+static cotune_status_t program_launch(cotune_program_plan_t* plan,
+                                      const cotune_program_launch_t* program,
+                                      cotune_error_t* error) {
+  plan->output = program->outputs[0];
+  if (plan->sum.group == NULL) {
+    relu(program->inputs[0], plan->output, plan->count);
+    return COTUNE_OK;
+  }
+  const cotune_launch_t sum = {.struct_size = sizeof(sum),
+                               .send = program->inputs[0],
+                               .recv = plan->output,
+                               .stream = program->stream,
+                               .deadline_ns = program->deadline_ns};
+  return launch(&plan->sum, &sum, error);
+}
+
+static cotune_status_t program_progress(cotune_program_plan_t* plan, int64_t until_ns,
+                                        cotune_error_t* error) {
+  if (plan->sum.group == NULL) return COTUNE_OK;
+  const cotune_status_t status = progress(&plan->sum, until_ns, error);
+  if (status == COTUNE_OK) relu(plan->output, plan->output, plan->count);
+  return status;
+}
+static void program_plan_destroy(cotune_program_plan_t* plan) { free(plan); }
+
+static const cotune_program_v1_t programs = {.struct_size = sizeof(programs),
+                                             .list_choices = region_list_choices,
+                                             .prepare = region_prepare,
+                                             .part_prepare = part_prepare,
+                                             .launch = program_launch,
+                                             .progress = program_progress,
+                                             .plan_destroy = program_plan_destroy};
 
 static const void* get_extension(const cotune_backend_t* backend, const char* id) {
   (void)backend;
-  return strcmp(id, COTUNE_PROGRAM_EXTENSION) == 0 ? &parts_of_programs : NULL;
+  return strcmp(id, COTUNE_PROGRAM_EXTENSION) == 0 ? &programs : NULL;
 }
 
 static const cotune_backend_api_t api = {sizeof(api),

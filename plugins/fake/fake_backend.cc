@@ -55,11 +55,40 @@ class FakePlan {
   std::optional<Operation> operation_;
 };
 
+// A region, run as its collectives with the operations between them, one after another.
+class FakeRegion {
+ public:
+  FakeRegion(FakeGroup& group, sdk::Program program, const ScriptedChoice& choice)
+      : group_(group), program_(std::move(program)), choice_(choice) {}
+
+  FakeGroup& group() const { return group_; }
+  const ScriptedChoice& choice() const { return choice_; }
+
+  Result<void> Launch(const cotune_program_launch_t& launch);
+  Result<bool> Progress(int64_t until_ns);
+
+ private:
+  // Goes on to the next collective. True: there is none, and the outputs are written.
+  Result<bool> Advance();
+  void Spoil() const;
+
+  FakeGroup& group_;
+  const sdk::Program program_;
+  const ScriptedChoice& choice_;
+  int64_t calls_ = 0;
+  // The call that runs, if there is one:
+  std::optional<ProgramRun> run_;
+  std::optional<Operation> operation_;  // its collective that runs
+  std::vector<void*> outputs_;
+  int64_t deadline_ns_ = 0;
+};
+
 class FakeBackend;
 
 class FakeGroup {
  public:
   using Plan = FakePlan;
+  using Region = FakeRegion;
 
   FakeGroup(FakeBackend& backend, const cotune_group_params_t& params);
 
@@ -75,6 +104,9 @@ class FakeGroup {
   void Abort() { fake::Abort(state_); }
   Result<std::unique_ptr<Plan>> Prepare(const cotune_problem_t& problem, std::string_view name,
                                         int64_t deadline_ns);
+  // Only if the script has regions.
+  Result<std::unique_ptr<Region>> PrepareRegion(const sdk::Program& region, std::string_view name,
+                                                int64_t deadline_ns);
 
   // Keeps the first failure of the group and passes it on.
   tl::unexpected<Failure> Break(Failure failure) {
@@ -84,6 +116,10 @@ class FakeGroup {
   }
 
  private:
+  Result<const ScriptedChoice*> Find(std::string_view name) const;
+  // The delay, the failure and the meeting of the script.
+  Result<void> PrepareByScript(const ScriptedChoice& choice, int64_t deadline_ns);
+
   FakeBackend& backend_;
   GroupState state_;
   std::mutex mutex_;  // guards what follows
@@ -132,6 +168,8 @@ class FakeBackend {
   bool IsAt(int32_t scripted_rank) const { return scripted_rank >= 0 && scripted_rank == rank; }
   // Only where the script has parts.
   Result<std::unique_ptr<Part>> PreparePart(const sdk::Program& part, int64_t deadline_ns);
+  // Only if the script has regions.
+  Result<std::vector<cotune_choice_t>> ListRegion(const sdk::Program& region) const;
 
   const cotune_host_t& host;
   const Script script;
@@ -197,12 +235,52 @@ std::string WhyRefused(const ScriptedChoice& choice, const cotune_problem_t& pro
   return "";
 }
 
-cotune_choice_t EntryOf(const ScriptedChoice& choice, const cotune_problem_t& problem) {
+// reason: why it is refused; empty when it can run.
+cotune_choice_t EntryOf(const ScriptedChoice& choice, const std::string& reason) {
   uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE;
   if (choice.is_default) flags |= COTUNE_CHOICE_DEFAULT;
   if (choice.collective_prepare) flags |= COTUNE_CHOICE_COLLECTIVE_PREPARE;
-  return sdk::ChoiceEntry(choice.name, WhyRefused(choice, problem), choice.model_us, flags,
-                          choice.numerics);
+  return sdk::ChoiceEntry(choice.name, reason, choice.model_us, flags, choice.numerics);
+}
+
+// The collective of a region as a problem of its own.
+cotune_problem_t ToAbi(const sdk::Problem& problem) {
+  cotune_problem_t abi{};
+  abi.struct_size = sizeof(abi);
+  abi.collective = COTUNE_ALL_REDUCE + static_cast<uint32_t>(problem.collective);
+  abi.reduction = sdk::Reduces(problem) ? COTUNE_SUM + static_cast<uint32_t>(problem.reduction) : 0;
+  abi.memory_kind = COTUNE_MEMORY_HOST;
+  abi.dtype = sdk::ElementTypeToAbi(problem.type);
+  abi.count = problem.count;
+  abi.bytes = sdk::ProblemBytes(problem);
+  abi.world_size = abi.ranks_per_node = problem.world_size;
+  abi.root = problem.root;
+  return abi;
+}
+
+// The problems of a region's collectives.
+std::vector<cotune_problem_t> CollectivesOf(const sdk::Program& region) {
+  std::vector<cotune_problem_t> problems;
+  for (const sdk::ProgramNode& node : region.nodes) {
+    if (node.collective) problems.push_back(ToAbi(*node.collective));
+  }
+  return problems;
+}
+
+// Empty when the choice can run the region.
+std::string WhyRegionRefused(const ScriptedChoice& choice, const sdk::Program& region) {
+  if (!choice.region_refused.empty()) return choice.region_refused;
+  if (choice.fuses == 0) return "runs collectives alone";
+  const std::vector<cotune_problem_t> collectives = CollectivesOf(region);
+  const size_t operations = region.nodes.size() - collectives.size();
+  if (operations > choice.fuses) {
+    return fmt::format("fuses at most {} operations, and the region has {}", choice.fuses,
+                       operations);
+  }
+  for (const cotune_problem_t& problem : collectives) {
+    if (std::string reason = WhyRefused(choice, problem); !reason.empty()) return reason;
+  }
+  return "";
 }
 
 // The entries of the list, in the script's order.
@@ -211,7 +289,17 @@ Result<std::vector<cotune_choice_t>> FakeBackend::ListChoices(const Problem& pro
   std::vector<cotune_choice_t> entries;
   for (const ScriptedChoice& choice : script.choices) {
     const bool is_missing = choice.missing_on >= 0 && choice.missing_on == rank;
-    if (!is_missing) entries.push_back(EntryOf(choice, problem));
+    if (!is_missing) entries.push_back(EntryOf(choice, WhyRefused(choice, problem)));
+  }
+  return entries;
+}
+
+Result<std::vector<cotune_choice_t>> FakeBackend::ListRegion(const sdk::Program& region) const {
+  if (!script.refuse_regions.empty()) return Fail(COTUNE_UNSUPPORTED, script.refuse_regions);
+  std::vector<cotune_choice_t> entries;
+  for (const ScriptedChoice& choice : script.choices) {
+    const bool is_missing = choice.missing_on >= 0 && choice.missing_on == rank;
+    if (!is_missing) entries.push_back(EntryOf(choice, WhyRegionRefused(choice, region)));
   }
   return entries;
 }
@@ -251,25 +339,45 @@ Result<void> FailPrepare(const GroupState& state, const ScriptedChoice& choice) 
   return {};
 }
 
-Result<std::unique_ptr<FakePlan>> FakeGroup::Prepare(const cotune_problem_t& problem,
-                                                     std::string_view name, int64_t deadline_ns) {
-  if (auto failure = Health()) return tl::make_unexpected(*failure);
+Result<const ScriptedChoice*> FakeGroup::Find(std::string_view name) const {
   const auto& choices = backend_.script.choices;
   const auto choice = std::find_if(choices.begin(), choices.end(),
                                    [&](const auto& each) { return each.name == name; });
-  if (choice == choices.end()) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("there is no choice {}", name));
-  }
+  if (choice != choices.end()) return &*choice;
+  return Fail(COTUNE_UNSUPPORTED, fmt::format("there is no choice {}", name));
+}
+
+Result<void> FakeGroup::PrepareByScript(const ScriptedChoice& choice, int64_t deadline_ns) {
+  COTUNE_RETURN_IF_ERROR(DelayPrepare(state_, choice, deadline_ns));
+  COTUNE_RETURN_IF_ERROR(FailPrepare(state_, choice));
+  if (!choice.collective_prepare) return {};
+  return Meet(state_, "prepared " + choice.name, deadline_ns);
+}
+
+Result<std::unique_ptr<FakePlan>> FakeGroup::Prepare(const cotune_problem_t& problem,
+                                                     std::string_view name, int64_t deadline_ns) {
+  if (auto failure = Health()) return tl::make_unexpected(*failure);
+  COTUNE_TRY(const ScriptedChoice* const choice, Find(name));
   if (const std::string refused = WhyRefused(*choice, problem); !refused.empty()) {
     return Fail(COTUNE_UNSUPPORTED, refused);
   }
-  auto done = DelayPrepare(state_, *choice, deadline_ns);
-  if (done) done = FailPrepare(state_, *choice);
-  if (done && choice->collective_prepare) {
-    done = Meet(state_, "prepared " + choice->name, deadline_ns);
-  }
-  COTUNE_RETURN_IF_ERROR(done);
+  COTUNE_RETURN_IF_ERROR(PrepareByScript(*choice, deadline_ns));
   return std::make_unique<FakePlan>(*this, problem, *choice);
+}
+
+Result<std::unique_ptr<FakeRegion>> FakeGroup::PrepareRegion(const sdk::Program& region,
+                                                             std::string_view name,
+                                                             int64_t deadline_ns) {
+  if (auto failure = Health()) return tl::make_unexpected(*failure);
+  COTUNE_TRY(const ScriptedChoice* const choice, Find(name));
+  if (const std::string refused = WhyRegionRefused(*choice, region); !refused.empty()) {
+    return Fail(COTUNE_UNSUPPORTED, refused);
+  }
+  COTUNE_RETURN_IF_ERROR(PrepareByScript(*choice, deadline_ns));
+  if (choice->region_compile_fails) {
+    return Fail(COTUNE_INTERNAL, "scripted: the region does not compile");
+  }
+  return std::make_unique<FakeRegion>(*this, region, *choice);
 }
 
 Result<void> FakePlan::Launch(const cotune_launch_t& launch) {
@@ -292,6 +400,83 @@ Result<bool> FakePlan::Progress(int64_t until_ns) {
   if (!done || *done) operation_.reset();
   if (!done) return group_.Break(done.error());
   return done;
+}
+
+Result<void> FakeRegion::Launch(const cotune_program_launch_t& launch) {
+  if (auto failure = group_.Health()) return tl::make_unexpected(*failure);
+  if (run_) return Fail(COTUNE_INVALID_ARGUMENT, "an operation is running already");
+  if (++calls_ >= choice_.launch_fails_at && choice_.launch_fails_on == group_.state().rank) {
+    return group_.Break({COTUNE_INTERNAL, 0, -1, "scripted: launch fails"});
+  }
+  run_.emplace(program_, launch.inputs);
+  outputs_.assign(launch.outputs, launch.outputs + program_.outputs.size());
+  deadline_ns_ = launch.deadline_ns;
+  Result<bool> begun = Advance();
+  if (!begun) return group_.Break(begun.error());
+  return {};
+}
+
+Result<bool> FakeRegion::Advance() {
+  // The scripted time is that of the first collective.
+  const bool is_first = !operation_;
+  COTUNE_TRY(const sdk::ProgramNode* const collective, run_->Advance());
+  if (collective == nullptr) {
+    run_->WriteOutputs(outputs_.data());
+    Spoil();
+    return true;
+  }
+  const cotune_problem_t problem = ToAbi(*collective->collective);
+  cotune_launch_t launch{};
+  launch.struct_size = sizeof(launch);
+  launch.send = run_->operand();
+  launch.recv = run_->value();
+  launch.deadline_ns = deadline_ns_;
+  const int32_t rank = group_.state().rank;
+  const double cost_us =
+      choice_.fuse_cost_us >= 0 ? choice_.fuse_cost_us : CostUs(choice_, problem.bytes);
+  const Misbehaviour misbehaviour{
+      .least_ns = is_first ? static_cast<int64_t>(cost_us * 1000) : 0,
+      .hangs = choice_.region_hangs_on == rank || choice_.hangs_on == rank,
+      .names_late = choice_.names_late,
+      .is_wrong = choice_.wrong_on == rank};
+  operation_.emplace(group_.state(), problem, launch, misbehaviour);
+  return false;
+}
+
+Result<bool> FakeRegion::Progress(int64_t until_ns) {
+  if (!run_) return Fail(COTUNE_INVALID_ARGUMENT, "nothing was launched");
+  Result<bool> done = false;
+  while (true) {
+    done = operation_->Advance(until_ns);
+    if (done && *done) done = Advance();
+    // The next collective takes its turn, unless there is none.
+    if (!done || *done || group_.state().now_ns() >= until_ns) break;
+  }
+  if (done && !*done) return false;
+  operation_.reset();
+  run_.reset();
+  if (!done) return group_.Break(done.error());
+  return true;
+}
+
+// As the script has it on this rank.
+void FakeRegion::Spoil() const {
+  const sdk::Value& value = program_.values[static_cast<size_t>(program_.outputs.back())];
+  auto* const to = static_cast<std::byte*>(outputs_.back());
+  const uint64_t bytes = value.bytes();
+  const int32_t rank = group_.state().rank;
+  // The highest byte changes, so that no tolerance hides it.
+  if (choice_.wrong_epilogue_on == rank && bytes > 0) to[bytes - 1] ^= std::byte{0x41};
+  if (choice_.overruns_on == rank) to[bytes] ^= std::byte{0xFF};
+  if (choice_.bits_differ_on != rank) return;
+  // The first element that is not zero: a unit in the last place of zero may be beyond its bound.
+  const uint64_t element = sdk::ElementBytes(value.dtype);
+  for (uint64_t at = 0; at < bytes; at += element) {
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    if (std::all_of(to + at, to + at + element, is_zero)) continue;
+    to[at] ^= std::byte{1};
+    return;
+  }
 }
 
 Result<std::unique_ptr<FakePart>> FakeBackend::PreparePart(const sdk::Program& part,
@@ -393,12 +578,18 @@ FakeBackend& Of(const cotune_backend_t* backend) {
   return Shell::Of(const_cast<cotune_backend_t*>(backend));  // only counters of the script change
 }
 FakeBackend& BackendOf(cotune_group_t* group) { return Shell::Of(group).backend(); }
-FakeBackend& BackendOf(cotune_plan_t* plan) {
-  return Shell::IsPart(plan) ? Shell::OfPart(plan).backend() : Shell::Of(plan).group().backend();
+FakeBackend& BackendOf(cotune_plan_t* plan) { return Shell::Of(plan).group().backend(); }
+FakeBackend& BackendOf(cotune_program_plan_t* plan) {
+  if (const FakeRegion* region = Shell::RegionOf(plan)) return region->group().backend();
+  return Shell::PartOf(plan)->backend();
 }
-// The choice that a plan is of; that of a part is "".
-std::string_view ChoiceOf(cotune_plan_t* plan) {
-  return Shell::IsPart(plan) ? std::string_view() : Shell::Of(plan).choice().name;
+std::string_view ChoiceOf(cotune_plan_t* plan) { return Shell::Of(plan).choice().name; }
+
+// Breaks the contract in a function of a plan of a program, which is `part` or `region`.
+bool Misbehave(cotune_program_plan_t* plan, std::string_view part, std::string_view region) {
+  const FakeRegion* const of_region = Shell::RegionOf(plan);
+  if (of_region == nullptr) return Misbehave(BackendOf(plan), part);
+  return Misbehave(BackendOf(plan), region, of_region->choice().name);
 }
 
 cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
@@ -422,26 +613,62 @@ const cotune_program_v1_t& ProgramTable() {
       Shell::Table()->get_extension(nullptr, COTUNE_PROGRAM_EXTENSION));
 }
 
+cotune_status_t RegionListChoices(const cotune_backend_t* backend, const cotune_program_t* program,
+                                  cotune_choice_t* first, uint32_t stride, uint32_t capacity,
+                                  uint32_t* count, cotune_error_t* error) {
+  Misbehave(Of(backend), "region_list_choices");
+  return ProgramTable().list_choices(backend, program, first, stride, capacity, count, error);
+}
+
+cotune_status_t RegionPrepare(cotune_group_t* group, const cotune_program_t* program,
+                              const char* choice_name, int64_t deadline_ns,
+                              cotune_program_plan_t** plan, cotune_error_t* error) {
+  Misbehave(BackendOf(group), "region_prepare", choice_name);
+  return ProgramTable().prepare(group, program, choice_name, deadline_ns, plan, error);
+}
+
 cotune_status_t PartPrepare(cotune_backend_t* backend, const cotune_program_t* program,
-                            int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error) {
+                            int64_t deadline_ns, cotune_program_plan_t** plan,
+                            cotune_error_t* error) {
   Misbehave(Of(backend), "part_prepare");
   return ProgramTable().part_prepare(backend, program, deadline_ns, plan, error);
 }
 
-cotune_status_t PartLaunch(cotune_plan_t* plan, const cotune_program_launch_t* launch,
-                           cotune_error_t* error) {
-  Misbehave(BackendOf(plan), "part_launch");
+cotune_status_t ProgramLaunch(cotune_program_plan_t* plan, const cotune_program_launch_t* launch,
+                              cotune_error_t* error) {
+  Misbehave(plan, "part_launch", "region_launch");
   return ProgramTable().launch(plan, launch, error);
 }
 
-const cotune_program_v1_t& ProgramTableWithBreaches() {
-  static const cotune_program_v1_t table = [] {
-    cotune_program_v1_t with_breaches = ProgramTable();
-    with_breaches.part_prepare = PartPrepare;
-    with_breaches.launch = PartLaunch;
-    return with_breaches;
-  }();
+cotune_status_t ProgramProgress(cotune_program_plan_t* plan, int64_t until_ns,
+                                cotune_error_t* error) {
+  const bool is_never_done = Misbehave(plan, "part_progress", "region_progress");
+  return is_never_done ? COTUNE_IN_PROGRESS : ProgramTable().progress(plan, until_ns, error);
+}
+
+void ProgramPlanDestroy(cotune_program_plan_t* plan) {
+  const Owned<cotune_program_plan_t> owned(plan, ProgramTable().plan_destroy);
+  if (plan != nullptr) Misbehave(plan, "part_plan_destroy", "region_plan_destroy");
+}
+
+cotune_program_v1_t ProgramTableWithBreaches(bool has_parts, bool has_regions) {
+  cotune_program_v1_t table = ProgramTable();
+  table.list_choices = has_regions ? RegionListChoices : nullptr;
+  table.prepare = has_regions ? RegionPrepare : nullptr;
+  table.part_prepare = has_parts ? PartPrepare : nullptr;
+  table.launch = ProgramLaunch;
+  table.progress = ProgramProgress;
+  table.plan_destroy = ProgramPlanDestroy;
   return table;
+}
+
+// The table by the abilities of the script; nullptr if it has none.
+const cotune_program_v1_t* ProgramTableOf(const Script& script) {
+  static const cotune_program_v1_t parts = ProgramTableWithBreaches(true, false);
+  static const cotune_program_v1_t regions = ProgramTableWithBreaches(false, true);
+  static const cotune_program_v1_t both = ProgramTableWithBreaches(true, true);
+  if (script.parts) return script.has_regions() ? &both : &parts;
+  return script.has_regions() ? &regions : nullptr;
 }
 
 const void* GetExtension(const cotune_backend_t* backend, const char* id) {
@@ -449,7 +676,7 @@ const void* GetExtension(const cotune_backend_t* backend, const char* id) {
   if (std::string_view(id) != COTUNE_PROGRAM_EXTENSION) {
     return Shell::Table()->get_extension(backend, id);
   }
-  return Of(backend).script.parts ? &ProgramTableWithBreaches() : nullptr;
+  return ProgramTableOf(Of(backend).script);
 }
 
 cotune_status_t ListChoices(const cotune_backend_t* backend, const cotune_problem_t* problem,
@@ -489,7 +716,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
 }
 
 cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error) {
-  Misbehave(BackendOf(plan), "launch", Shell::Of(plan).choice().name);
+  Misbehave(BackendOf(plan), "launch", ChoiceOf(plan));
   return Shell::Table()->launch(plan, launch, error);
 }
 

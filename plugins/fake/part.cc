@@ -71,21 +71,45 @@ sdk::Result<Bytes> RunNode(const sdk::ProgramNode& node, const sdk::Value& value
 
 }  // namespace
 
-sdk::Result<void> RunPart(const sdk::Program& part, const void* const* inputs,
-                          void* const* outputs) {
-  const auto input_count = static_cast<size_t>(part.input_count);
-  std::vector<Bytes> values;
-  for (size_t i = 0; i < input_count; ++i) {
-    values.push_back(ReadBytes(inputs[i], part.values[i].bytes()));
+ProgramRun::ProgramRun(const sdk::Program& program, const void* const* inputs) : program_(program) {
+  for (size_t i = 0; i < static_cast<size_t>(program.input_count); ++i) {
+    values_.push_back(ReadBytes(inputs[i], program.values[i].bytes()));
   }
-  for (const sdk::ProgramNode& node : part.nodes) {
-    COTUNE_TRY(Bytes value, RunNode(node, part.values[values.size()], part.values, values));
-    values.push_back(std::move(value));
+}
+
+sdk::Result<const sdk::ProgramNode*> ProgramRun::Advance() {
+  const auto inputs = static_cast<size_t>(program_.input_count);
+  while (values_.size() < program_.values.size()) {
+    const sdk::ProgramNode& node = program_.nodes[values_.size() - inputs];
+    const sdk::Value& type = program_.values[values_.size()];
+    if (node.collective) {
+      values_.emplace_back(type.bytes());
+      return &node;
+    }
+    COTUNE_TRY(Bytes value, RunNode(node, type, program_.values, values_));
+    values_.push_back(std::move(value));
   }
-  for (size_t i = 0; i < part.outputs.size(); ++i) {
-    const Bytes& value = values[static_cast<size_t>(part.outputs[i])];
+  return nullptr;
+}
+
+const std::byte* ProgramRun::operand() const {
+  const auto inputs = static_cast<size_t>(program_.input_count);
+  const sdk::ProgramNode& node = program_.nodes[values_.size() - 1 - inputs];
+  return values_[static_cast<size_t>(node.operands[0])].data();
+}
+
+void ProgramRun::WriteOutputs(void* const* outputs) const {
+  for (size_t i = 0; i < program_.outputs.size(); ++i) {
+    const Bytes& value = values_[static_cast<size_t>(program_.outputs[i])];
     if (!value.empty()) std::memcpy(outputs[i], value.data(), value.size());
   }
+}
+
+sdk::Result<void> RunPart(const sdk::Program& part, const void* const* inputs,
+                          void* const* outputs) {
+  ProgramRun run(part, inputs);
+  COTUNE_RETURN_IF_ERROR(run.Advance());
+  run.WriteOutputs(outputs);
   return {};
 }
 

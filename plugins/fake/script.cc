@@ -86,6 +86,12 @@ bool SetValue(std::string_view key, std::string_view value, ScriptedChoice& choi
   if (key == "overruns_on") return Read(value, choice.overruns_on);
   if (key == "hangs_on") return Read(value, choice.hangs_on);
   if (key == "missing_on") return Read(value, choice.missing_on);
+  if (key == "fuses") return Read(value, choice.fuses) && choice.fuses > 0;
+  if (key == "fuse_cost_us") return Read(value, choice.fuse_cost_us);
+  if (key == "region_refused") return ReadReason(value, choice.region_refused);
+  if (key == "region_hangs_on") return Read(value, choice.region_hangs_on);
+  if (key == "wrong_epilogue_on") return Read(value, choice.wrong_epilogue_on);
+  if (key == "bits_differ_on") return Read(value, choice.bits_differ_on);
   if (key == "numerics") {
     choice.numerics = value;
     return !value.empty() && value.size() < sizeof(cotune_choice_t::numerics);
@@ -107,14 +113,15 @@ std::string ReadChoice(std::string_view rest, Script& script) {
   }
   for (std::string_view word = TakeWord(rest); !word.empty(); word = TakeWord(rest)) {
     const size_t equals = word.find('=');
-    const bool is_known =
-        equals == std::string_view::npos
-            ? word == "default" || word == "collective_prepare" || word == "names_late"
-            : SetValue(word.substr(0, equals), word.substr(equals + 1), choice);
+    const bool is_known = equals == std::string_view::npos
+                              ? word == "default" || word == "collective_prepare" ||
+                                    word == "names_late" || word == "region_compile_fails"
+                              : SetValue(word.substr(0, equals), word.substr(equals + 1), choice);
     if (!is_known) return fmt::format("cannot read '{}'", word);
     choice.is_default = choice.is_default || word == "default";
     choice.collective_prepare = choice.collective_prepare || word == "collective_prepare";
     choice.names_late = choice.names_late || word == "names_late";
+    choice.region_compile_fails = choice.region_compile_fails || word == "region_compile_fails";
   }
   script.choices.push_back(std::move(choice));
   return "";
@@ -162,10 +169,27 @@ bool ReadHow(std::string_view word, How& how) {
 }
 
 bool IsFunction(std::string_view name) {
-  constexpr std::string_view kNames[] = {
-      "create",       "destroy",      "get_extension", "list_choices", "group_create",
-      "group_health", "group_abort",  "group_destroy", "prepare",      "launch",
-      "progress",     "plan_destroy", "part_prepare",  "part_launch"};
+  constexpr std::string_view kNames[] = {"create",
+                                         "destroy",
+                                         "get_extension",
+                                         "list_choices",
+                                         "group_create",
+                                         "group_health",
+                                         "group_abort",
+                                         "group_destroy",
+                                         "prepare",
+                                         "launch",
+                                         "progress",
+                                         "plan_destroy",
+                                         "part_prepare",
+                                         "part_launch",
+                                         "part_progress",
+                                         "part_plan_destroy",
+                                         "region_list_choices",
+                                         "region_prepare",
+                                         "region_launch",
+                                         "region_progress",
+                                         "region_plan_destroy"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -177,7 +201,7 @@ std::string ReadBreach(std::string_view rest, Script& script) {
   }
   const std::string_view how = TakeWord(rest);
   const bool is_known = ReadHow(how, breach.how);
-  if (!is_known || (breach.how == How::kNeverDone && breach.function != "progress")) {
+  if (!is_known || (breach.how == How::kNeverDone && !breach.function.ends_with("progress"))) {
     return fmt::format("{} cannot be told to '{}'", breach.function, how);
   }
   for (std::string_view word = TakeWord(rest); !word.empty(); word = TakeWord(rest)) {
@@ -208,9 +232,8 @@ std::string ReadLine(std::string_view line, Script& script) {
     return Read(rest, script.group_fails_on) ? "" : fmt::format("cannot read the rank '{}'", rest);
   }
   constexpr std::pair<std::string_view, std::string Script::*> kTexts[] = {
-      {"refuse_all", &Script::refuse_all},
-      {"create_fails", &Script::create_fails},
-      {"create_unsupported", &Script::create_unsupported},
+      {"refuse_all", &Script::refuse_all},     {"refuse_regions", &Script::refuse_regions},
+      {"create_fails", &Script::create_fails}, {"create_unsupported", &Script::create_unsupported},
       {"libraries", &Script::libraries},
   };
   for (const auto& [word, text] : kTexts) {
@@ -219,12 +242,19 @@ std::string ReadLine(std::string_view line, Script& script) {
     return rest.empty() ? fmt::format("{} needs a text", word) : "";
   }
   return fmt::format(
-      "expected 'choice', 'parts', 'breach', 'refuse_all', 'group_fails_on', 'create_fails', "
-      "'create_unsupported' or 'libraries', found '{}'",
+      "expected 'choice', 'parts', 'breach', 'refuse_all', 'refuse_regions', 'group_fails_on', "
+      "'create_fails', 'create_unsupported' or 'libraries', found '{}'",
       first);
 }
 
 }  // namespace
+
+bool Script::has_regions() const {
+  return !refuse_regions.empty() ||
+         std::any_of(choices.begin(), choices.end(), [](const ScriptedChoice& choice) {
+           return choice.fuses > 0 || !choice.region_refused.empty();
+         });
+}
 
 Script ParseScript(std::string_view text) {
   Script script;

@@ -25,6 +25,15 @@
 //     names_late                  who waits in vain names the late rank not at the deadline, but as
 //                                 long after it as the ABI allows
 //     missing_on=RANK             not in this rank's list, against the rules of the ABI
+//     fuses=N                     it also runs regions, collectives with up to N local operations
+//                                 around them; the words above count for regions, too
+//     fuse_cost_us=N              a call of a region takes at least this long, instead of the costs
+//                                 above
+//     region_refused=REASON       refused for regions; underscores stand for spaces
+//     region_compile_fails        prepare of a region fails
+//     region_hangs_on=RANK        this rank never takes part in a region
+//     wrong_epilogue_on=RANK      the last element of the last output of a region is wrong
+//     bits_differ_on=RANK         an element of that output is one unit in the last place off
 //   parts [WORD...]               offers to run parts, programs without a collective; without this
 //                                 statement the backend has no parts. RANKs count once a group was
 //                                 made, since a part has none of its own. WORDs are
@@ -35,25 +44,28 @@
 //     launch_fails_on=RANK        from the first call of a part, or from launch_fails_at=N on
 //     wrong_on=RANK               the last element of the last output is wrong
 //   refuse_all REASON...          every problem is refused
+//   refuse_regions REASON...      every region is refused
 //   group_fails_on RANK
 //   libraries TEXT...             what the extension cotune.libraries/1 tells; "" without it
 //   create_fails REASON...        create gives COTUNE_INTERNAL
 //   create_unsupported REASON...  create gives COTUNE_UNSUPPORTED
 //   breach FUNCTION HOW [WORD...] a function of the ABI's table breaks its contract, as no backend
-//                                 should, or one of cotune.program/1: part_prepare, part_launch.
-//                                 WORDs are
+//                                 should, or one of cotune.program/1: part_prepare, part_launch,
+//                                 part_progress, part_plan_destroy, region_list_choices,
+//                                 region_prepare, region_launch, region_progress,
+//                                 region_plan_destroy. WORDs are
 //     on=RANK                     on this rank only
-//     choice=NAME                 for this choice only: prepare, launch, progress, plan_destroy
+//     choice=NAME                 for this choice only: prepare, launch, progress, plan_destroy,
+//     and
+//                                 these of regions
 //     at=N                        from the Nth of these calls on
 //   HOW is one of the following; the log says when the first two begin
 //     never_returns               the call waits for ever, deaf to its deadline and to abort
-//     never_done                  progress says COTUNE_IN_PROGRESS at once, again and again
-//     crashes                     SIGSEGV
-//     crashes_aside               SIGSEGV on a thread that the call starts
-//     overflows                   the stack runs over
-//     exits                       _exit(0)
-//     throws                      std::runtime_error
-//     throws_int                  an exception that is no std::exception
+//     never_done                  progress, also of parts and regions, says COTUNE_IN_PROGRESS at
+//     once, again and again crashes                     SIGSEGV crashes_aside               SIGSEGV
+//     on a thread that the call starts overflows                   the stack runs over exits
+//     _exit(0) throws                      std::runtime_error throws_int                  an
+//     exception that is no std::exception
 #ifndef COTUNE_PLUGINS_FAKE_SCRIPT_H_
 #define COTUNE_PLUGINS_FAKE_SCRIPT_H_
 
@@ -90,6 +102,13 @@ struct ScriptedChoice {
   int32_t overruns_on = -1;
   int32_t hangs_on = -1;
   int32_t missing_on = -1;
+  uint32_t fuses = 0;  // 0: no regions
+  double fuse_cost_us = -1;
+  std::string region_refused;
+  bool region_compile_fails = false;
+  int32_t region_hangs_on = -1;
+  int32_t wrong_epilogue_on = -1;
+  int32_t bits_differ_on = -1;
 };
 
 struct ScriptedParts {
@@ -114,7 +133,7 @@ enum class How {
 };
 
 struct Breach {
-  std::string function;  // as the ABI's table names it, or part_prepare or part_launch
+  std::string function;  // as the ABI's table names it; those of extensions have a prefix
   How how = How::kNeverReturns;
   int32_t on = -1;     // -1: every rank
   std::string choice;  // "": any
@@ -126,11 +145,15 @@ struct Script {
   std::vector<Breach> breaches;
   std::optional<ScriptedParts> parts;  // empty: the backend has none
   std::string refuse_all;
+  std::string refuse_regions;
   int32_t group_fails_on = -1;
   std::string create_fails;
   std::string create_unsupported;
   std::string libraries;
   std::string mistake;  // "line 2: ...": the script cannot be read
+
+  // Returns whether the backend answers for regions, be it by a refusal.
+  bool has_regions() const;
 };
 
 // Pure.

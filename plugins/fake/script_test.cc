@@ -83,6 +83,34 @@ TEST(ScriptTest, PartsAreThereWhereTheScriptNamesThem) {
   EXPECT_EQ(ParseScript("choice a; parts refuse=").mistake, "line 2: cannot read 'refuse='");
 }
 
+TEST(ScriptTest, ChoicesThatFuseRunRegions) {
+  EXPECT_FALSE(ParseScript("choice a").has_regions());
+  EXPECT_TRUE(ParseScript("choice a region_refused=no").has_regions());
+  const Script script = ParseScript(
+      "choice a fuses=3 fuse_cost_us=2.5 region_refused=too_many_rows region_compile_fails "
+      "region_hangs_on=1 wrong_epilogue_on=2 bits_differ_on=4; choice b\n"
+      "refuse_regions not on this machine; breach region_progress never_done choice=a; "
+      "breach region_list_choices throws");
+  ASSERT_EQ(script.mistake, "");
+  EXPECT_TRUE(script.has_regions());
+  const ScriptedChoice& choice = script.choices[0];
+  EXPECT_EQ(choice.fuses, 3u);
+  EXPECT_EQ(choice.fuse_cost_us, 2.5);
+  EXPECT_EQ(choice.region_refused, "too many rows");
+  EXPECT_TRUE(choice.region_compile_fails);
+  EXPECT_EQ(choice.region_hangs_on, 1);
+  EXPECT_EQ(choice.wrong_epilogue_on, 2);
+  EXPECT_EQ(choice.bits_differ_on, 4);
+  EXPECT_EQ(script.choices[1].fuses, 0u);
+  EXPECT_EQ(script.choices[1].fuse_cost_us, -1);
+  EXPECT_FALSE(script.choices[1].region_compile_fails);
+  EXPECT_EQ(script.refuse_regions, "not on this machine");
+  EXPECT_EQ(script.breaches.at(0).how, How::kNeverDone);
+  EXPECT_EQ(script.breaches.at(1).function, "region_list_choices");
+  EXPECT_EQ(ParseScript("choice a fuses=0").mistake, "line 1: cannot read 'fuses=0'");
+  EXPECT_EQ(ParseScript("choice a; refuse_regions").mistake, "line 2: refuse_regions needs a text");
+}
+
 TEST(ScriptTest, BreachesNameFunctionHowAndWhere) {
   const Script script = ParseScript(
       "choice a; breach launch crashes on=1 choice=a at=3; breach list_choices never_returns\n"
@@ -116,8 +144,9 @@ TEST(ScriptTest, BreachesNameFunctionHowAndWhere) {
 TEST(ScriptTest, MistakesNameTheLine) {
   EXPECT_EQ(ParseScript("").mistake, "line 1: there is no choice");
   EXPECT_EQ(ParseScript("choice a\nchoise b").mistake,
-            "line 2: expected 'choice', 'parts', 'breach', 'refuse_all', 'group_fails_on', "
-            "'create_fails', 'create_unsupported' or 'libraries', found 'choise'");
+            "line 2: expected 'choice', 'parts', 'breach', 'refuse_all', 'refuse_regions', "
+            "'group_fails_on', 'create_fails', 'create_unsupported' or 'libraries', found "
+            "'choise'");
   EXPECT_EQ(ParseScript("choice").mistake, "line 1: a choice needs a name");
   EXPECT_EQ(ParseScript("choice a cost_us=x").mistake, "line 1: cannot read 'cost_us=x'");
   EXPECT_EQ(ParseScript("choice a wrong_on=1x").mistake, "line 1: cannot read 'wrong_on=1x'");

@@ -1,18 +1,16 @@
 #include "plugins/loader/adapted_group.h"
 
 #include <array>
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
+#include "plugins/loader/adapted_region.h"
 #include "plugins/loader/choice_listing.h"
+#include "plugins/loader/group_context.h"
+#include "plugins/loader/group_plan.h"
 #include "plugins/loader/plugin_status.h"
 #include "plugins/loader/thread_rule_check.h"
 
@@ -28,162 +26,33 @@ static_assert(LatestEndNs(7, INT64_C(3600) << 30) ==
               COTUNE_LATEST_END_NS(INT64_C(7), INT64_C(3600) << 30));
 static_assert(kAbortEndNs == COTUNE_ABORT_END_NS);
 
-// The state that the objects of one group share. Held by each, so that a plan may outlive its group
-// object's members while it is destroyed, and by a thread that aborts the group.
-class GroupContext {
+// A plan of the table.
+class TableHandle {
  public:
-  GroupContext(std::shared_ptr<const BackendContext> backend_context,
-               const BackendExtensions& backend_extensions, GroupParameters group_parameters,
-               cotune_group_t* group)
-      : backend(std::move(backend_context)),
-        extensions(backend_extensions),
-        parameters(std::move(group_parameters)),
-        guard(backend->check_threads,
-              fmt::format("group {} of backend {}", parameters.name, backend->table.name)),
-        handle(group) {}
-  GroupContext(const GroupContext&) = delete;
-  GroupContext& operator=(const GroupContext&) = delete;
+  TableHandle(const cotune_backend_api_t& table, cotune_plan_t* plan)
+      : table_(table), plan_(plan) {}
 
-  const cotune_backend_api_t& table() const { return backend->table; }
-  bool is_aborted() const { return is_aborted_.load(std::memory_order_relaxed); }
-
-  // Any thread; nothing after Destroy.
-  void Abort() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (is_destroyed_) return;
-      ++running_aborts_;
-    }
-    is_aborted_ = true;
-    InvokeWithoutAnswer(*backend, backend->subject, "group_abort",
-                        [&] { table().group_abort(handle); });
-    const std::lock_guard lock(mutex_);
-    --running_aborts_;
-    ended_.notify_all();
-  }
-
-  // Waits for aborts that are on their way. Nothing is destroyed that a stuck call still uses.
-  void Destroy() {
-    {
-      std::unique_lock lock(mutex_);
-      while (running_aborts_ > 0 && backend->stuck() == nullptr) {
-        ended_.wait_for(lock, kStuckPoll);
-      }
-      if (running_aborts_ > 0) return;
-      is_destroyed_ = true;
-    }
-    const ThreadRuleCheck::Scope scope(guard, "group_destroy");
-    InvokeWithoutAnswer(*backend, backend->subject, "group_destroy",
-                        [&] { table().group_destroy(handle); });
-    // Now, as the last to hold this may be a thread that has aborted it and outlives the watchdog.
-    slot.reset();
-  }
-
-  // How a call into the plugin is freed; keeps this alive for as long as that takes.
-  static std::function<void()> AbortOf(const std::shared_ptr<GroupContext>& context) {
-    // The place of the group's calls is a part of the group, which it must not keep alive.
-    return [weak = std::weak_ptr<GroupContext>(context)] {
-      if (const std::shared_ptr<GroupContext> alive = weak.lock()) alive->Abort();
-    };
-  }
-
-  const std::shared_ptr<const BackendContext> backend;
-  const BackendExtensions extensions;
-  const GroupParameters parameters;
-  ThreadRuleCheck guard;
-  cotune_group_t* const handle;
-  std::unique_ptr<CallSlot> slot;  // of launch and progress; set before the first of them
-
- private:
-  // How often a wait for an abort looks whether it will never end.
-  static constexpr std::chrono::milliseconds kStuckPoll{10};
-
-  std::atomic<bool> is_aborted_{false};
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  int running_aborts_ = 0;
-  bool is_destroyed_ = false;
-};
-
-class AdaptedPlan final : public Plan {
- public:
-  AdaptedPlan(std::shared_ptr<GroupContext> context, std::unique_ptr<const CallSubject> subject,
-              cotune_plan_t* plan, MemoryKind memory, bool is_capturable)
-      : context_(std::move(context)),
-        subject_(std::move(subject)),
-        plan_(plan),
-        memory_(memory),
-        is_capturable_(is_capturable) {}
-
-  AdaptedPlan(const AdaptedPlan&) = delete;
-  AdaptedPlan& operator=(const AdaptedPlan&) = delete;
-  ~AdaptedPlan() override {
-    {
-      const ThreadRuleCheck::Scope scope(context_->guard, "plan_destroy");
-      InvokeWithoutAnswer(*context_->backend, *subject_, "plan_destroy",
-                          [&] { context_->table().plan_destroy(plan_); });
-    }
-    if (context_->backend->watchdog != nullptr) context_->backend->watchdog->AwaitReader();
-  }
-
-  bool is_capturable() const override { return is_capturable_; }
-
-  Status Launch(const LaunchArguments& arguments) override {
+  cotune_status_t Launch(const LaunchArguments& arguments, const cotune_stream_t& stream,
+                         cotune_error_t* error) {
     cotune_launch_t launch{};
     launch.struct_size = sizeof(launch);
     launch.send = arguments.send;
     launch.recv = arguments.recv;
-    launch.stream.kind = memory_ == MemoryKind::kCuda ? COTUNE_STREAM_CUDA : COTUNE_STREAM_HOST;
-    launch.stream.device = context_->parameters.device;
-    launch.stream.handle = arguments.stream;
-    launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
-    cotune_error_t error = EmptyError();
-    const ThreadRuleCheck::Scope scope(context_->guard, "launch");
-    bool is_called = false;
-    const Result<cotune_status_t> status = Invoke(
-        *context_->backend, *context_->slot, *subject_, "launch", arguments.deadline_ns, [&] {
-          is_called = true;
-          return context_->table().launch(plan_, &launch, &error);
-        });
-    if (!status) return is_called ? InFlight(status.error()) : Propagate(status);
-    if (*status < 0) return Failure(*status, error, "launch");
-    return {};
+    launch.stream = stream;
+    launch.deadline_ns = arguments.deadline_ns;
+    return table_.launch(plan_, &launch, error);
   }
-
-  Result<bool> Progress(int64_t until_ns) override {
-    cotune_error_t error = EmptyError();
-    const ThreadRuleCheck::Scope scope(context_->guard, "progress");
-    const Result<cotune_status_t> status =
-        Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
-               [&] { return context_->table().progress(plan_, until_ns, &error); });
-    if (!status) return InFlight(status.error());
-    if (*status < 0) return Failure(*status, error, "progress");
-    return *status == COTUNE_OK;
+  cotune_status_t Progress(int64_t until_ns, cotune_error_t* error) {
+    return table_.progress(plan_, until_ns, error);
   }
-
-  void Abort() override {
-    AbortAside(context_->backend->watchdog, GroupContext::AbortOf(context_), *subject_);
-  }
-  bool IsAborted() const override { return context_->is_aborted(); }
+  void Destroy() { table_.plan_destroy(plan_); }
 
  private:
-  // Adds the warning of LeftInFlight on host memory.
-  tl::unexpected<Error> InFlight(Error error) const {
-    if (memory_ != MemoryKind::kHost) return tl::make_unexpected(std::move(error));
-    return LeftInFlight(*context_->backend, std::move(error));
-  }
-  tl::unexpected<Error> Failure(cotune_status_t status, const cotune_error_t& error,
-                                const char* call) const {
-    return ToError(status, error, call, context_->table().name, context_->parameters.job_ranks);
-  }
-
-  std::shared_ptr<GroupContext> context_;
-  const std::unique_ptr<const CallSubject> subject_;
-  cotune_plan_t* plan_;
-  MemoryKind memory_;
-  const bool is_capturable_;
-  int64_t deadline_ns_ = 0;  // of the operation that runs
+  const cotune_backend_api_t& table_;
+  cotune_plan_t* const plan_;
 };
+
+using AdaptedPlan = GroupPlan<TableHandle>;
 
 class AdaptedGroup final : public BackendGroup {
  public:
@@ -202,7 +71,7 @@ class AdaptedGroup final : public BackendGroup {
     const std::shared_ptr<GroupContext> context = context_;
     const cotune_backend_api_t& table = context->table();
     if (!program.is_single_collective()) {
-      return Fail(ErrorCode::kUnsupported, kNoFusion, fmt::format("backend {}", table.name));
+      return PrepareRegion(context, program, problem, choice, deadline_ns);
     }
     cotune_problem_t abi_problem = ToAbi(problem);
     abi_problem.program_digest = problem.cls.program_digest;
@@ -222,8 +91,8 @@ class AdaptedGroup final : public BackendGroup {
       return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "prepare", table.name,
                      context->parameters.job_ranks);
     }
-    return std::make_unique<AdaptedPlan>(context, std::move(subject), plan, problem.cls.memory,
-                                         choice.is_capturable);
+    return std::make_unique<AdaptedPlan>(context, std::move(subject), TableHandle(table, plan),
+                                         problem.cls.memory, choice.is_capturable);
   }
 
   Status RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) override {

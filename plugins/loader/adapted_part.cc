@@ -11,8 +11,8 @@ namespace {
 class AdaptedPart final : public Plan {
  public:
   AdaptedPart(std::shared_ptr<const BackendContext> context, const cotune_program_v1_t& extension,
-              std::unique_ptr<const CallSubject> subject, cotune_plan_t* plan, MemoryKind memory,
-              int32_t device)
+              std::unique_ptr<const CallSubject> subject, cotune_program_plan_t* plan,
+              MemoryKind memory, int32_t device)
       : context_(std::move(context)),
         extension_(extension),
         subject_(std::move(subject)),
@@ -24,7 +24,7 @@ class AdaptedPart final : public Plan {
   AdaptedPart& operator=(const AdaptedPart&) = delete;
   ~AdaptedPart() override {
     InvokeWithoutAnswer(*context_, *subject_, "plan_destroy",
-                        [&] { context_->table.plan_destroy(plan_); });
+                        [&] { extension_.plan_destroy(plan_); });
     if (context_->watchdog != nullptr) context_->watchdog->AwaitReader();
   }
 
@@ -55,7 +55,7 @@ class AdaptedPart final : public Plan {
     cotune_error_t error = EmptyError();
     const Result<cotune_status_t> status =
         Invoke(*context_, slot_, *subject_, "progress of a part", deadline_ns_,
-               [&] { return context_->table.progress(plan_, until_ns, &error); });
+               [&] { return extension_.progress(plan_, until_ns, &error); });
     if (!status) return InFlight(status.error());
     if (*status < 0) return ToError(*status, error, "progress", context_->table.name, {});
     return *status == COTUNE_OK;
@@ -71,7 +71,7 @@ class AdaptedPart final : public Plan {
   const std::shared_ptr<const BackendContext> context_;
   const cotune_program_v1_t& extension_;
   const std::unique_ptr<const CallSubject> subject_;
-  cotune_plan_t* const plan_;
+  cotune_program_plan_t* const plan_;
   const MemoryKind memory_;
   const int32_t device_;
   CallSlot slot_;  // calls of one plan come one at a time
@@ -82,8 +82,8 @@ class AdaptedPart final : public Plan {
 
 std::unique_ptr<Plan> AdaptPart(std::shared_ptr<const BackendContext> backend,
                                 const cotune_program_v1_t& extension,
-                                std::unique_ptr<const CallSubject> subject, cotune_plan_t* plan,
-                                MemoryKind memory, int32_t device) {
+                                std::unique_ptr<const CallSubject> subject,
+                                cotune_program_plan_t* plan, MemoryKind memory, int32_t device) {
   return std::make_unique<AdaptedPart>(std::move(backend), extension, std::move(subject), plan,
                                        memory, device);
 }

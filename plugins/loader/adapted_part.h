@@ -15,8 +15,8 @@ namespace cotune {
 // `device` is a CUDA ordinal or -1.
 std::unique_ptr<Plan> AdaptPart(std::shared_ptr<const BackendContext> backend,
                                 const cotune_program_v1_t& extension,
-                                std::unique_ptr<const CallSubject> subject, cotune_plan_t* plan,
-                                MemoryKind memory, int32_t device);
+                                std::unique_ptr<const CallSubject> subject,
+                                cotune_program_plan_t* plan, MemoryKind memory, int32_t device);
 
 }  // namespace cotune
 

@@ -11,6 +11,7 @@
 #include "fmt/format.h"
 #include "plugins/loader/adapted_group.h"
 #include "plugins/loader/adapted_part.h"
+#include "plugins/loader/adapted_region.h"
 #include "plugins/loader/backend_extensions.h"
 #include "plugins/loader/backend_host.h"
 #include "plugins/loader/choice_listing.h"
@@ -97,14 +98,17 @@ class AdaptedBackend final : public Backend {
   std::string libraries() const override { return libraries_; }
 
   ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
-    if (!program.is_single_collective()) return ChoiceList{{}, {{name_, kNoFusion}}};
+    const bool is_region = !program.is_single_collective();
+    if (is_region && !extensions_.has_regions()) return ChoiceList{{}, {{name_, kNoFusion}}};
     ChoiceList list;
-    const Result<cotune_status_t> listed =
-        InvokeApart(*context_, context_->subject, "list_choices", context_->DeadlineOfCall(),
-                    nullptr, [&]() -> cotune_status_t {
-                      list = ListTableChoices(context_->table, backend_, problem);
-                      return COTUNE_OK;
-                    });
+    const Result<cotune_status_t> listed = InvokeApart(
+        *context_, context_->subject, "list_choices", context_->DeadlineOfCall(), nullptr,
+        [&]() -> cotune_status_t {
+          list = is_region ? ListExtensionChoices(name_, *extensions_.program, backend_,
+                                                  ToAbi(RegionOf(program, problem)).program())
+                           : ListTableChoices(context_->table, backend_, problem);
+          return COTUNE_OK;
+        });
     if (!listed) return ChoiceList{{}, {{name_, listed.error().ToText()}}};
     return list;
   }
@@ -122,7 +126,7 @@ class AdaptedBackend final : public Backend {
     auto subject = std::make_unique<CallSubject>(context_->subject);
     subject->text +=
         fmt::format(", a part of a program with {} operations", request.part.nodes().size());
-    cotune_plan_t* plan = nullptr;
+    cotune_program_plan_t* plan = nullptr;
     cotune_error_t error = EmptyError();
     COTUNE_TRY(const cotune_status_t status,
                InvokeApart(*context_, *subject, "part_prepare", deadline_ns, nullptr, [&] {

@@ -16,11 +16,13 @@ const char* Missing(const cotune_memory_v1_t& memory) {
 }
 
 const char* Missing(const cotune_program_v1_t& program) {
-  if (!COTUNE_HAS_FIELD(cotune_program_v1_t, &program, launch)) return kTooSmall;
+  if (!COTUNE_HAS_FIELD(cotune_program_v1_t, &program, plan_destroy)) return kTooSmall;
   if ((program.list_choices == nullptr) != (program.prepare == nullptr)) {
     return "one of list_choices and prepare is NULL";
   }
-  return program.launch == nullptr ? "launch is NULL" : nullptr;
+  if (program.launch == nullptr) return "launch is NULL";
+  if (program.progress == nullptr) return "progress is NULL";
+  return program.plan_destroy == nullptr ? "plan_destroy is NULL" : nullptr;
 }
 
 const char* Missing(const cotune_connections_v1_t& connections) {

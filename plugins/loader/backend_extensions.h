@@ -23,6 +23,9 @@ struct BackendExtensions {
   // for a table that is too small or lacks a function; `where` is the plugin's path.
   Status Take(std::string_view id, const void* found, const std::string& where);
 
+  // Returns whether the backend runs regions of programs.
+  bool has_regions() const { return program != nullptr && program->list_choices != nullptr; }
+
   const cotune_memory_v1_t* memory = nullptr;
   const cotune_program_v1_t* program = nullptr;
   const cotune_connections_v1_t* connections = nullptr;

@@ -187,6 +187,54 @@ TEST_F(BackendInCTest, RunsOnePartOfProgramsAndRefusesOthers) {
       table_);
 }
 
+// The program x, all_reduce sum of x, operation of that sum.
+Program SumAnd(const std::string& operation, const std::string& dtype) {
+  const std::string text = "%x = input " + dtype +
+                           " [R, 2]\n%s = all_reduce sum %x\n%y = " + operation +
+                           "\nreturn %y into %x\n";
+  return Program::Bind(ProgramGraph::Parse(text).value(), {MemoryKind::kHost, 2, 2}).value();
+}
+
+TEST_F(BackendInCTest, RunsOneRegionAndRefusesOthersWithReasons) {
+  OnFakeRanks(
+      2, "",
+      [](int rank, FakeRank& self) {
+        const Program relu = SumAnd("relu %s", "f32");
+        const Problem problem = relu.ProblemAtRows(3, 0);
+        const ChoiceList list = self.backend->ListChoices(relu, problem);
+        ASSERT_EQ(list.choices.size(), 1u);
+        EXPECT_EQ(list.choices[0].id.text(), "tiny/slots");
+        EXPECT_EQ(list.choices[0].numerics, "rank_order_f32");
+        const auto plan =
+            self.group->Prepare(relu, problem, list.choices[0], self.clock.now_ns() + kPatienceNs);
+        ASSERT_TRUE(plan) << plan.error().ToText();
+        for (int call = 0; call < 2; ++call) {
+          float x[6] = {1, -2, 3, -4, 5, -6};
+          if (rank == 1) {
+            for (float& each : x) each *= -2;
+          }
+          const void* const inputs[] = {x};
+          void* const outputs[] = {x};
+          LaunchArguments arguments;
+          arguments.inputs = inputs;
+          arguments.outputs = outputs;
+          arguments.deadline_ns = self.clock.now_ns() + kPatienceNs;
+          const Status ran = (*plan)->Run(arguments, self.clock);
+          ASSERT_TRUE(ran) << ran.error().ToText();
+          EXPECT_THAT(x, ElementsAre(0, 2, 0, 4, 0, 6));
+        }
+        const auto reason = [&](const Program& region) {
+          const ChoiceList refused = self.backend->ListChoices(region, region.ProblemAtRows(3, 0));
+          EXPECT_THAT(refused.choices, IsEmpty());
+          return refused.refusals.at(0).reason;
+        };
+        EXPECT_EQ(reason(SumAnd("neg %s", "f32")),
+                  "tiny: of regions all_reduce with relu after it only");
+        EXPECT_EQ(reason(SumAnd("relu %s", "bf16")), "tiny: f32 only");
+      },
+      table_);
+}
+
 TEST_F(BackendInCTest, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   OnFakeRanks(
       2, "",

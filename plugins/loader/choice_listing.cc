@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "plugins/api/draft/cotune_program_v1.h"
 #include "tl/expected.hpp"
 
 namespace cotune {
@@ -165,13 +165,16 @@ void KeepOneDefault(ChoiceList& list) {
   std::erase_if(list.choices, is_second);
 }
 
+// A list_choices of the plugin with what it lists the choices of: (first entry, capacity, count,
+// error). The stride is that of an array.
+using ListCall =
+    std::function<cotune_status_t(cotune_choice_t*, uint32_t, uint32_t*, cotune_error_t*)>;
+
 // Asks for the entries; an error says why there are none.
-tl::expected<std::vector<cotune_choice_t>, std::string> ReadEntries(
-    const cotune_backend_api_t& table, const cotune_backend_t* backend,
-    const cotune_problem_t& problem) {
+tl::expected<std::vector<cotune_choice_t>, std::string> ReadEntries(const ListCall& list_choices) {
   std::vector<cotune_choice_t> entries;
   uint32_t capacity = kFirstCapacity;
-  // The list is a pure function of the problem: its length is known after one call.
+  // The list is a pure function of its problem: its length is known after one call.
   for (int call = 1; call <= 2; ++call) {
     cotune_choice_t empty{};
     empty.struct_size = sizeof(empty);
@@ -179,8 +182,7 @@ tl::expected<std::vector<cotune_choice_t>, std::string> ReadEntries(
     cotune_error_t error{};
     error.struct_size = sizeof(error);
     uint32_t count = 0;
-    const cotune_status_t status = table.list_choices(
-        backend, &problem, entries.data(), sizeof(cotune_choice_t), capacity, &count, &error);
+    const cotune_status_t status = list_choices(entries.data(), capacity, &count, &error);
     if (status != COTUNE_OK) {
       const std::string reason = FixedText(error.message, sizeof(error.message));
       return tl::make_unexpected(
@@ -202,6 +204,20 @@ tl::expected<std::vector<cotune_choice_t>, std::string> ReadEntries(
     capacity = count;
   }
   return entries;
+}
+
+// Checks the entries that a list_choices of the backend `name` gives.
+ChoiceList CheckedList(const std::string& name, const ListCall& list_choices) {
+  ChoiceList list;
+  const auto entries = ReadEntries(list_choices);
+  if (!entries) {
+    list.refusals.push_back({name, entries.error()});
+    return list;
+  }
+  std::set<std::string> names;
+  for (const cotune_choice_t& entry : *entries) TakeEntry(name, entry, names, list);
+  KeepOneDefault(list);
+  return list;
 }
 
 }  // namespace
@@ -226,16 +242,19 @@ cotune_problem_t ToAbi(const Problem& problem) {
 
 ChoiceList ListTableChoices(const cotune_backend_api_t& table, const cotune_backend_t* backend,
                             const Problem& problem) {
-  ChoiceList list;
-  const auto entries = ReadEntries(table, backend, ToAbi(problem));
-  if (!entries) {
-    list.refusals.push_back({table.name, entries.error()});
-    return list;
-  }
-  std::set<std::string> names;
-  for (const cotune_choice_t& entry : *entries) TakeEntry(table.name, entry, names, list);
-  KeepOneDefault(list);
-  return list;
+  const cotune_problem_t abi = ToAbi(problem);
+  return CheckedList(table.name, [&](cotune_choice_t* first, uint32_t capacity, uint32_t* count,
+                                     cotune_error_t* error) {
+    return table.list_choices(backend, &abi, first, sizeof(*first), capacity, count, error);
+  });
+}
+
+ChoiceList ListExtensionChoices(const std::string& name, const cotune_program_v1_t& extension,
+                                const cotune_backend_t* backend, const cotune_program_t& region) {
+  return CheckedList(name, [&](cotune_choice_t* first, uint32_t capacity, uint32_t* count,
+                               cotune_error_t* error) {
+    return extension.list_choices(backend, &region, first, sizeof(*first), capacity, count, error);
+  });
 }
 
 }  // namespace cotune

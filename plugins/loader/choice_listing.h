@@ -2,8 +2,11 @@
 #ifndef COTUNE_PLUGINS_LOADER_CHOICE_LISTING_H_
 #define COTUNE_PLUGINS_LOADER_CHOICE_LISTING_H_
 
+#include <string>
+
 #include "core/backend/backend.h"
 #include "plugins/api/cotune_backend_v1.h"
+#include "plugins/api/draft/cotune_program_v1.h"
 
 namespace cotune {
 
@@ -15,6 +18,9 @@ cotune_problem_t ToAbi(const Problem& problem);
 // first choice as default.
 ChoiceList ListTableChoices(const cotune_backend_api_t& table, const cotune_backend_t* backend,
                             const Problem& problem);
+// The same for a region, by the extension of the backend `name`.
+ChoiceList ListExtensionChoices(const std::string& name, const cotune_program_v1_t& extension,
+                                const cotune_backend_t* backend, const cotune_program_t& region);
 
 }  // namespace cotune
 

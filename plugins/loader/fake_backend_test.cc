@@ -394,7 +394,7 @@ TEST(FakeBackendTest, BreachesOfPartsBecomeErrors) {
     ASSERT_FALSE(part.has_value());
     EXPECT_THAT(part.error().ToText(), HasSubstr("scripted: part_prepare throws"));
   });
-  OnFakeRanks(1, "choice a; parts; breach part_launch throws; breach plan_destroy throws",
+  OnFakeRanks(1, "choice a; parts; breach part_launch throws; breach part_plan_destroy throws",
               [](int, FakeRank& self) {
                 const auto part = PrepareRelu(self);
                 ASSERT_TRUE(part.has_value()) << part.error().ToText();
@@ -402,6 +402,147 @@ TEST(FakeBackendTest, BreachesOfPartsBecomeErrors) {
                 ASSERT_FALSE(values.has_value());
                 EXPECT_THAT(values.error().ToText(), HasSubstr("scripted: part_launch throws"));
               });
+}
+
+// y = relu(all_reduce(x)) of 4 columns, as a region at 2 rows.
+Program ReluRegion(int world_size) {
+  return Program::Bind(ProgramGraph::Parse("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n"
+                                           "%y = relu %s\nreturn %y\n")
+                           .value(),
+                       {MemoryKind::kHost, world_size, world_size})
+      .value();
+}
+
+ChoiceList ListRegion(FakeRank& self) {
+  const Program region = ReluRegion(self.exchange.world_size());
+  return self.backend->ListChoices(region, region.ProblemAtRows(2, 0));
+}
+
+Result<std::unique_ptr<Plan>> PrepareRegion(FakeRank& self, const std::string& name = "a") {
+  const Program region = ReluRegion(self.exchange.world_size());
+  return self.group->Prepare(region, region.ProblemAtRows(2, 0),
+                             Choice{.id = ChoiceId::FromBackend("fake", name).value()},
+                             self.clock.now_ns() + kPatienceNs);
+}
+
+// Runs the region once: with two ranks the sums are -1, 2, -3, 4, 5, -6, 7, -8.
+Result<std::vector<float>> RunRegion(FakeRank& self, Plan& plan, int64_t timeout_ns = kPatienceNs) {
+  const bool is_first = self.exchange.rank() == 0;
+  const std::vector<float> from = is_first ? std::vector<float>{1, -2, 3, -4, -5, 6, -7, 8}
+                                           : std::vector<float>{-2, 4, -6, 8, 10, -12, 14, -16};
+  std::vector<float> to(8, -1);
+  const void* const inputs[] = {from.data()};
+  void* const outputs[] = {to.data()};
+  LaunchArguments arguments;
+  arguments.inputs = inputs;
+  arguments.outputs = outputs;
+  arguments.deadline_ns = self.clock.now_ns() + timeout_ns;
+  if (const Status ran = plan.Run(arguments, self.clock); !ran) {
+    self.group->Abort();
+    return Propagate(ran);
+  }
+  return to;
+}
+
+TEST(FakeBackendTest, RegionsAreListedAndRunAsTheScriptSays) {
+  OnFakeRanks(1, "choice a", [](int, FakeRank& self) {
+    EXPECT_THAT(ListRegion(self).refusals.at(0).reason, HasSubstr("fusion extension not offered"));
+  });
+  OnFakeRanks(2,
+              "choice a fuses=1 model_us=7 numerics=own; choice b; "
+              "choice c fuses=2 region_refused=not_today",
+              [](int, FakeRank& self) {
+                const ChoiceList list = ListRegion(self);
+                ASSERT_EQ(list.choices.size(), 1u);
+                EXPECT_EQ(list.choices[0].id.text(), "fake/a");
+                EXPECT_EQ(list.choices[0].cost_us, 7);
+                EXPECT_EQ(list.choices[0].numerics, "own");
+                ASSERT_EQ(list.refusals.size(), 2u);
+                EXPECT_EQ(list.refusals[0].reason, "runs collectives alone");
+                EXPECT_EQ(list.refusals[1].reason, "not today");
+                EXPECT_FALSE(self.backend->has_parts());
+                const auto plan = PrepareRegion(self);
+                ASSERT_TRUE(plan.has_value()) << plan.error().ToText();
+                for (int i = 0; i < 2; ++i) {
+                  const auto values = RunRegion(self, **plan);
+                  ASSERT_TRUE(values.has_value()) << values.error().ToText();
+                  EXPECT_THAT(*values, ElementsAre(0, 2, 0, 4, 5, 0, 7, 0));
+                }
+                EXPECT_EQ(PrepareRegion(self, "c").error().what, "not today");
+              });
+  OnFakeRanks(1, "choice a fuses=1; refuse_regions no_such_unit", [](int, FakeRank& self) {
+    const ChoiceList list = ListRegion(self);
+    EXPECT_TRUE(list.choices.empty());
+    EXPECT_EQ(list.refusals.at(0).choice, "fake");
+    EXPECT_EQ(list.refusals.at(0).reason, "no_such_unit");
+  });
+}
+
+TEST(FakeBackendTest, RegionsMisbehaveOnTheirRankOnly) {
+  OnFakeRanks(2,
+              "choice a fuses=1 wrong_epilogue_on=1; choice b fuses=1 bits_differ_on=0; "
+              "choice c fuses=1 region_compile_fails",
+              [](int rank, FakeRank& self) {
+                const auto wrong = RunRegion(self, *PrepareRegion(self, "a").value()).value();
+                EXPECT_EQ(wrong[7] == 0, rank == 0);
+                EXPECT_EQ(wrong[6], 7);
+                const auto off = RunRegion(self, *PrepareRegion(self, "b").value()).value();
+                EXPECT_EQ(off[1] == 2, rank == 1);
+                EXPECT_FLOAT_EQ(off[1], 2);
+                EXPECT_EQ(off[3], 4);
+                const auto failed = PrepareRegion(self, "c");
+                ASSERT_FALSE(failed.has_value());
+                EXPECT_EQ(failed.error().what, "scripted: the region does not compile");
+              });
+}
+
+TEST(FakeBackendTest, ARegionTakesItsTimeAndAHangNamesTheRank) {
+  OnFakeRanks(1, "choice a fuses=1 cost_us=900000 fuse_cost_us=30000", [](int, FakeRank& self) {
+    const auto plan = PrepareRegion(self).value();
+    const int64_t begin_ns = self.clock.now_ns();
+    ASSERT_TRUE(RunRegion(self, *plan).has_value());
+    EXPECT_GE(self.clock.now_ns() - begin_ns, 30'000'000);
+  });
+  OnFakeRanks(2, "choice a fuses=1 region_hangs_on=1", [](int rank, FakeRank& self) {
+    const auto plan = PrepareRegion(self).value();
+    const auto values = RunRegion(self, *plan, 200'000'000);
+    ASSERT_FALSE(values.has_value());
+    if (rank == 1) {
+      EXPECT_EQ(values.error().code, ErrorCode::kDeadline);
+      return;
+    }
+    EXPECT_EQ(values.error().code, ErrorCode::kRankLost) << values.error().ToText();
+    EXPECT_THAT(values.error().ranks, ElementsAre(kFirstJobRank + 1));
+  });
+}
+
+TEST(FakeBackendTest, BreachesOfRegionsBecomeErrors) {
+  OnFakeRanks(1, "choice a fuses=1; breach region_list_choices throws at=2",
+              [](int, FakeRank& self) {
+                EXPECT_EQ(ListRegion(self).choices.size(), 1u);
+                EXPECT_THAT(ListRegion(self).refusals.at(0).reason,
+                            HasSubstr("scripted: region_list_choices throws"));
+              });
+  OnFakeRanks(1, "choice a fuses=1; breach region_prepare throws_int", [](int, FakeRank& self) {
+    const auto plan = PrepareRegion(self);
+    ASSERT_FALSE(plan.has_value());
+    EXPECT_THAT(plan.error().ToText(), HasSubstr("it is no std::exception"));
+  });
+  OnFakeRanks(1,
+              "choice a fuses=1; choice b fuses=1; breach region_launch throws choice=a; "
+              "breach region_plan_destroy throws",
+              [](int, FakeRank& self) {
+                EXPECT_TRUE(RunRegion(self, *PrepareRegion(self, "b").value()).has_value());
+                const auto values = RunRegion(self, *PrepareRegion(self, "a").value());
+                ASSERT_FALSE(values.has_value());
+                EXPECT_THAT(values.error().ToText(), HasSubstr("scripted: region_launch throws"));
+              });
+  OnFakeRanks(1, "choice a fuses=1; breach region_progress never_done", [](int, FakeRank& self) {
+    const auto values = RunRegion(self, *PrepareRegion(self).value(), 100'000'000);
+    ASSERT_FALSE(values.has_value());
+    EXPECT_TRUE(IsStillInProgress(values.error())) << values.error().ToText();
+    EXPECT_THAT(values.error().ToText(), HasSubstr(kBuffersStayInUse));
+  });
 }
 
 Error AdoptError(const std::string& script) {

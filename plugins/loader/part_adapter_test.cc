@@ -52,7 +52,7 @@ constexpr cotune_program_v1_t kParts = {
     .prepare = nullptr,
     .part_prepare =
         [](cotune_backend_t* backend, const cotune_program_t* program, int64_t,
-           cotune_plan_t** plan, cotune_error_t* error) {
+           cotune_program_plan_t** plan, cotune_error_t* error) {
           if (backend->throws_in_prepare) throw std::runtime_error("it threw");
           backend->text = program->text;
           backend->rows = program->values->rows;
@@ -60,16 +60,19 @@ constexpr cotune_program_v1_t kParts = {
           if (backend->prepare_status != COTUNE_OK) return Say(backend->prepare_status, error);
           if (backend->gives_no_plan) return cotune_status_t{COTUNE_OK};
           ++backend->plans;
-          *plan = reinterpret_cast<cotune_plan_t*>(backend);
+          *plan = reinterpret_cast<cotune_program_plan_t*>(backend);
           return cotune_status_t{COTUNE_OK};
         },
     .launch =
-        [](cotune_plan_t*, const cotune_program_launch_t* launch, cotune_error_t* error) {
+        [](cotune_program_plan_t*, const cotune_program_launch_t* launch, cotune_error_t* error) {
           if (probe->throws_in_launch) throw 7;
           if (probe->launch_status != COTUNE_OK) return Say(probe->launch_status, error);
           std::memcpy(launch->outputs[0], launch->inputs[0], sizeof(float));
           return cotune_status_t{COTUNE_OK};
         },
+    .progress = [](cotune_program_plan_t*, int64_t,
+                   cotune_error_t* error) { return Say(probe->progress_status, error); },
+    .plan_destroy = [](cotune_program_plan_t*) { ++probe->destroyed; },
 };
 
 constexpr cotune_backend_api_t kTable = {
@@ -101,9 +104,10 @@ constexpr cotune_backend_api_t kTable = {
     .launch = [](cotune_plan_t*, const cotune_launch_t*, cotune_error_t*) -> cotune_status_t {
       return COTUNE_UNSUPPORTED;
     },
-    .progress = [](cotune_plan_t*, int64_t,
-                   cotune_error_t* error) { return Say(probe->progress_status, error); },
-    .plan_destroy = [](cotune_plan_t*) { ++probe->destroyed; },
+    .progress = [](cotune_plan_t*, int64_t, cotune_error_t*) -> cotune_status_t {
+      return COTUNE_INTERNAL;
+    },
+    .plan_destroy = [](cotune_plan_t*) {},
 };
 
 class PartAdapterTest : public ::testing::Test {
@@ -192,8 +196,14 @@ TEST_F(PartAdapterTest, AnExtensionThatBreaksItsContractIsRefused) {
   extension.launch = nullptr;
   EXPECT_THAT(refusal(extension), HasSubstr("launch is NULL"));
   extension = kParts;
+  extension.progress = nullptr;
+  EXPECT_THAT(refusal(extension), HasSubstr("progress is NULL"));
+  extension = kParts;
+  extension.plan_destroy = nullptr;
+  EXPECT_THAT(refusal(extension), HasSubstr("plan_destroy is NULL"));
+  extension = kParts;
   extension.prepare = [](cotune_group_t*, const cotune_program_t*, const char*, int64_t,
-                         cotune_plan_t**,
+                         cotune_program_plan_t**,
                          cotune_error_t*) -> cotune_status_t { return COTUNE_UNSUPPORTED; };
   EXPECT_THAT(refusal(extension), HasSubstr("one of list_choices and prepare is NULL"));
   EXPECT_EQ(refusal(kParts), "adopted");

@@ -110,7 +110,8 @@ AbiProgram::AbiProgram(const ProgramGraph& graph, uint64_t rows, const GroupShap
     output_into_.push_back(output.into);
   }
   program_.struct_size = sizeof(program_);
-  program_.flags = rounds_values ? uint32_t{COTUNE_PROGRAM_ROUNDS_VALUES} : 0;
+  if (rounds_values) program_.flags |= COTUNE_PROGRAM_ROUNDS_VALUES;
+  if (group.buffers == BufferClass::kSymmetric) program_.flags |= COTUNE_PROGRAM_SYMMETRIC;
   program_.memory_kind = static_cast<uint32_t>(group.memory);
   program_.world_size = group.world_size;
   program_.ranks_per_node = group.ranks_per_node;

@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
@@ -26,6 +28,29 @@ constexpr bool NeedsOneHost() {
     return true;
   }
 }
+
+// Stands for the parts of a backend without parts, and for the regions of one without regions.
+struct NoProgramPlan {};
+
+// The class of a backend's parts, and that of a group's regions.
+template <class Backend>
+struct PartOfBackend {
+  using Type = NoProgramPlan;
+};
+template <class Backend>
+requires requires { typename Backend::Part; }
+struct PartOfBackend<Backend> {
+  using Type = typename Backend::Part;
+};
+template <class Group>
+struct RegionOfGroup {
+  using Type = NoProgramPlan;
+};
+template <class Group>
+requires requires { typename Group::Region; }
+struct RegionOfGroup<Group> {
+  using Type = typename Group::Region;
+};
 
 // BackendShell<Backend>::Table() is what the exported symbol returns. The shell ends exceptions,
 // writes failures into the caller's struct, checks what holds for every backend and converts; it
@@ -52,6 +77,11 @@ constexpr bool NeedsOneHost() {
 //     // Left out: no parts of programs. Part is a class of the backend's own.
 //     using Part = ...;
 //     Result<std::unique_ptr<Part>> PreparePart(const Program& part, int64_t deadline_ns);
+//     // Left out, as PrepareRegion of the group then is: no regions, which are collectives with
+//     local
+//     // operations around them. Entries as of ListChoices; COTUNE_UNSUPPORTED refuses the region.
+//     // Pure. `region` has a collective.
+//     Result<std::vector<cotune_choice_t>> ListRegion(const Program& region) const;
 //     // Only of backends that offer cotune.libraries/1: "NCCL 2.28.9".
 //     std::string LibrariesText() const;
 //   };
@@ -62,6 +92,10 @@ constexpr bool NeedsOneHost() {
 //     void Abort();
 //     Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
 //                                           int64_t deadline_ns);
+//     // Only of backends that run regions. Region is a class of the backend's own.
+//     using Region = ...;
+//     Result<std::unique_ptr<Region>> PrepareRegion(const Program& region, std::string_view choice,
+//                                                   int64_t deadline_ns);
 //     // Only of backends that offer cotune.memory/1.
 //     Result<void> RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns);
 //     void UnregisterMemory(void* data);
@@ -76,6 +110,10 @@ constexpr bool NeedsOneHost() {
 //   class Part {
 //     // On host memory it does all of the work.
 //     Result<void> Launch(const cotune_program_launch_t& launch);
+//   };
+//   class Region {  // as Plan; the shell has checked the operands
+//     Result<void> Launch(const cotune_program_launch_t& launch);
+//     Result<bool> Progress(int64_t until_ns);
 //   };
 //
 // The rules for threads are the ABI's; the shell does not enforce them. The ABI has no place for a
@@ -114,17 +152,25 @@ class BackendShell {
   }
   static auto& Of(cotune_group_t* group) { return *reinterpret_cast<Group*>(group); }
   static auto& Of(cotune_plan_t* plan) { return *reinterpret_cast<Plan*>(plan); }
-  // Plans and parts share a type of handle. That of a part has its lowest bit set, which no address
-  // of an object has, so that plans are told from parts without a field.
-  static bool IsPart(const cotune_plan_t* plan) {
-    return (reinterpret_cast<uintptr_t>(plan) & kPartBit) != 0;
+  // nullptr: the plan is none of a part, or none of a region.
+  static auto* PartOf(cotune_program_plan_t* plan) {
+    const auto* part = std::get_if<std::unique_ptr<Part>>(&ProgramPlanOf(plan).runs);
+    return part == nullptr ? nullptr : part->get();
   }
-  // The object behind the handle of a part.
-  static auto& OfPart(cotune_plan_t* plan) { return *PartOf(plan)->part; }
+  static auto* RegionOf(cotune_program_plan_t* plan) {
+    const auto* region = std::get_if<std::unique_ptr<Region>>(&ProgramPlanOf(plan).runs);
+    return region == nullptr ? nullptr : region->get();
+  }
 
  private:
   using Group = typename Backend::Group;
   using Plan = typename Group::Plan;
+  using Part = typename PartOfBackend<Backend>::Type;
+  // A type apart from Part also if there is neither.
+  struct NoRegion {};
+  using Region =
+      std::conditional_t<std::is_same_v<typename RegionOfGroup<Group>::Type, NoProgramPlan>,
+                         NoRegion, typename RegionOfGroup<Group>::Type>;
 
   static constexpr bool kHasDevice = Backend::kMemoryKind != COTUNE_MEMORY_HOST;
 
@@ -195,55 +241,110 @@ class BackendShell {
       return Of(group).Prepare(checked, choice_name, deadline_ns);
     });
   }
-  static constexpr uintptr_t kPartBit = 1;
-  // A part with the program that it was made of, by which its operands are checked.
-  template <class Part>
-  struct CheckedPart {
-    CheckedPart(Program checked, std::unique_ptr<Part> made)
-        : program(std::move(checked)), part(std::move(made)) {}
-    Program program;
-    std::unique_ptr<Part> part;
-  };
 
+  // Stands behind the handle of every plan of a program: a part or a region, with the program that
+  // it was made of, by which its operands are checked.
+  struct ProgramPlan {
+    ProgramPlan(Program checked, std::unique_ptr<Part> part)
+        : program(std::move(checked)), runs(std::move(part)) {}
+    ProgramPlan(Program checked, std::unique_ptr<Region> region)
+        : program(std::move(checked)), runs(std::move(region)) {}
+    Program program;
+    LaunchedOperands operands;
+    std::variant<std::unique_ptr<Part>, std::unique_ptr<Region>> runs;
+  };
+  static ProgramPlan& ProgramPlanOf(cotune_program_plan_t* plan) {
+    return *reinterpret_cast<ProgramPlan*>(plan);
+  }
+
+  static constexpr bool kRegistersMemory = requires(Group & group, void* data) {
+    group.UnregisterMemory(data);
+  };
   static constexpr bool kHasParts = requires(Backend & backend, const Program& part) {
     backend.PreparePart(part, int64_t{});
   };
-  static auto* PartOf(cotune_plan_t* plan) {
-    return reinterpret_cast<CheckedPart<typename Backend::Part>*>(
-        reinterpret_cast<uintptr_t>(plan) & ~kPartBit);
-  }
+  static constexpr bool kListsRegions = requires(const Backend& backend, const Program& region) {
+    backend.ListRegion(region);
+  };
+  static constexpr bool kHasRegions = requires(Group & group, const Program& region) {
+    group.PrepareRegion(region, std::string_view(), int64_t{});
+  };
+  static_assert(kListsRegions == kHasRegions, "ListRegion and PrepareRegion come together");
 
-  static cotune_status_t PreparePart(cotune_backend_t* backend, const cotune_program_t* program,
-                                     int64_t deadline_ns, cotune_plan_t** plan,
-                                     cotune_error_t* error) {
+  static Result<Program> CheckRegion(const cotune_program_t& program) {
+    COTUNE_TRY(auto region, CheckProgram(program, {.memory_kind = Backend::kMemoryKind,
+                                                   .ranks_max = Backend::kRanksMax,
+                                                   .takes_symmetric = kRegistersMemory,
+                                                   .needs_one_host = NeedsOneHost<Backend>()}));
+    if (region.is_part()) {
+      return Fail(COTUNE_INVALID_ARGUMENT, "a region has a collective, and this program has none");
+    }
+    return region;
+  }
+  static cotune_status_t ListRegion(const cotune_backend_t* backend,
+                                    const cotune_program_t* program, cotune_choice_t* first,
+                                    uint32_t stride, uint32_t capacity, uint32_t* count,
+                                    cotune_error_t* error) {
     return Run(error, [&]() -> Result<void> {
+      COTUNE_TRY(const auto region, CheckRegion(*program));
+      COTUNE_TRY(const auto choices, Of(backend).ListRegion(region));
+      return WriteChoices(choices, first, stride, capacity, count);
+    });
+  }
+  static cotune_status_t PrepareRegion(cotune_group_t* group, const cotune_program_t* program,
+                                       const char* choice_name, int64_t deadline_ns,
+                                       cotune_program_plan_t** plan, cotune_error_t* error) {
+    return Make(plan, error, [&]() -> Result<std::unique_ptr<ProgramPlan>> {
+      COTUNE_TRY(auto checked, CheckRegion(*program));
+      COTUNE_RETURN_IF_ERROR(CheckWorldSize(program->world_size, Of(group).world_size()));
+      COTUNE_TRY(std::unique_ptr<Region> region,
+                 Of(group).PrepareRegion(checked, choice_name, deadline_ns));
+      return std::make_unique<ProgramPlan>(std::move(checked), std::move(region));
+    });
+  }
+  static cotune_status_t PreparePart(cotune_backend_t* backend, const cotune_program_t* program,
+                                     int64_t deadline_ns, cotune_program_plan_t** plan,
+                                     cotune_error_t* error) {
+    return Make(plan, error, [&]() -> Result<std::unique_ptr<ProgramPlan>> {
       COTUNE_TRY(auto checked, CheckProgram(*program, {.memory_kind = Backend::kMemoryKind,
                                                        .ranks_max = Backend::kRanksMax}));
       if (!checked.is_part()) {
         return Fail(COTUNE_INVALID_ARGUMENT, "a part has no collective, and this program has one");
       }
-      COTUNE_TRY(auto part, Of(backend).PreparePart(checked, deadline_ns));
-      auto made = std::make_unique<CheckedPart<typename Backend::Part>>(std::move(checked),
-                                                                        std::move(part));
-      *plan =
-          reinterpret_cast<cotune_plan_t*>(reinterpret_cast<uintptr_t>(made.release()) | kPartBit);
-      return {};
+      COTUNE_TRY(std::unique_ptr<Part> part, Of(backend).PreparePart(checked, deadline_ns));
+      return std::make_unique<ProgramPlan>(std::move(checked), std::move(part));
     });
   }
-  static cotune_status_t LaunchPart(cotune_plan_t* plan, const cotune_program_launch_t* launch,
-                                    cotune_error_t* error) {
+  static cotune_status_t LaunchProgram(cotune_program_plan_t* plan,
+                                       const cotune_program_launch_t* launch,
+                                       cotune_error_t* error) {
     return Run(error, [&]() -> Result<void> {
-      if (!IsPart(plan)) {
-        return Fail(COTUNE_INVALID_ARGUMENT, "the plan is none of a part of a program");
-      }
-      auto fits = CheckOperands(PartOf(plan)->program, *launch);
-      if (!fits) return fits;
+      ProgramPlan& launched = ProgramPlanOf(plan);
+      COTUNE_RETURN_IF_ERROR(launched.operands.Check(launched.program, *launch));
       if (launch->stream.kind != StreamKindFor(Backend::kMemoryKind)) {
         return Fail(COTUNE_INVALID_ARGUMENT, "the stream is of another kind than the memory");
       }
-      return PartOf(plan)->part->Launch(*launch);
+      if constexpr (kHasRegions) {
+        if (Region* const region = RegionOf(plan)) return region->Launch(*launch);
+      }
+      if constexpr (kHasParts) {
+        if (Part* const part = PartOf(plan)) return part->Launch(*launch);
+      }
+      return {};
     });
   }
+  static cotune_status_t ProgressProgram(cotune_program_plan_t* plan, int64_t until_ns,
+                                         cotune_error_t* error) {
+    if constexpr (kHasRegions) {
+      if (Region* const region = RegionOf(plan)) return ProgressOf(*region, until_ns, error);
+    }
+    // The launch of a part has done all of its work.
+    return COTUNE_OK;
+  }
+  static void DestroyProgramPlan(cotune_program_plan_t* plan) {
+    delete reinterpret_cast<ProgramPlan*>(plan);
+  }
+
   static cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch,
                                 cotune_error_t* error) {
     return Run(error, [&]() -> Result<void> {
@@ -254,12 +355,15 @@ class BackendShell {
     });
   }
   static cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
-    // The launch of a part has done all of its work.
-    if (kHasParts && IsPart(plan)) return COTUNE_OK;
+    return ProgressOf(Of(plan), until_ns, error);
+  }
+  // A plan or a region.
+  template <class Operation>
+  static cotune_status_t ProgressOf(Operation& operation, int64_t until_ns, cotune_error_t* error) {
     bool is_complete = true;
     const cotune_status_t status = Run(error, [&]() -> Result<void> {
-      if constexpr (requires { Of(plan).Progress(until_ns); }) {
-        COTUNE_TRY(const bool done, Of(plan).Progress(until_ns));
+      if constexpr (requires { operation.Progress(until_ns); }) {
+        COTUNE_TRY(const bool done, operation.Progress(until_ns));
         is_complete = done;
         return {};
       } else {
@@ -268,19 +372,7 @@ class BackendShell {
     });
     return status == COTUNE_OK && !is_complete ? COTUNE_IN_PROGRESS : status;
   }
-  static void PlanDestroy(cotune_plan_t* plan) {
-    if constexpr (kHasParts) {
-      if (IsPart(plan)) {
-        delete PartOf(plan);
-        return;
-      }
-    }
-    delete reinterpret_cast<Plan*>(plan);
-  }
-
-  static constexpr bool kRegistersMemory = requires(Group & group, void* data) {
-    group.UnregisterMemory(data);
-  };
+  static void PlanDestroy(cotune_plan_t* plan) { delete reinterpret_cast<Plan*>(plan); }
 
   static cotune_status_t MemoryRegister(cotune_group_t* group, void* data, uint64_t bytes,
                                         int64_t deadline_ns, cotune_error_t* error) {
@@ -318,6 +410,26 @@ class BackendShell {
     });
   }
 
+  static const cotune_program_v1_t& ProgramTable() {
+    static constexpr cotune_program_v1_t kProgram = [] {
+      cotune_program_v1_t table{.struct_size = sizeof(cotune_program_v1_t),
+                                .flags = 0,
+                                .list_choices = nullptr,
+                                .prepare = nullptr,
+                                .part_prepare = nullptr,
+                                .launch = LaunchProgram,
+                                .progress = ProgressProgram,
+                                .plan_destroy = DestroyProgramPlan};
+      if constexpr (kHasRegions) {
+        table.list_choices = ListRegion;
+        table.prepare = PrepareRegion;
+      }
+      if constexpr (kHasParts) table.part_prepare = PreparePart;
+      return table;
+    }();
+    return kProgram;
+  }
+
   static const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
     if constexpr (kRegistersMemory) {
       static constexpr cotune_memory_v1_t kMemory = {.struct_size = sizeof(cotune_memory_v1_t),
@@ -326,14 +438,8 @@ class BackendShell {
                                                      .memory_unregister = MemoryUnregister};
       if (std::string_view(id) == COTUNE_MEMORY_EXTENSION) return &kMemory;
     }
-    if constexpr (kHasParts) {
-      static constexpr cotune_program_v1_t kProgram = {.struct_size = sizeof(cotune_program_v1_t),
-                                                       .flags = 0,
-                                                       .list_choices = nullptr,
-                                                       .prepare = nullptr,
-                                                       .part_prepare = PreparePart,
-                                                       .launch = LaunchPart};
-      if (std::string_view(id) == COTUNE_PROGRAM_EXTENSION) return &kProgram;
+    if constexpr (kHasParts || kHasRegions) {
+      if (std::string_view(id) == COTUNE_PROGRAM_EXTENSION) return &ProgramTable();
     }
     if constexpr (kTellsConnections) {
       static constexpr cotune_connections_v1_t kConnections = {

@@ -31,6 +31,8 @@ struct ProbeState {
   int aborts = 0;
   void* registered = nullptr;
   int part_launches = 0;
+  int region_launches = 0;
+  std::string region_choice;
   std::string part_text;
   int64_t part_deadline_ns = 0;
 };
@@ -160,6 +162,52 @@ struct PartsBackend : HostBackend {
   }
 };
 
+struct ProbeRegion : Counted {
+  static Result<void> Launch(const cotune_program_launch_t& /*launch*/) {
+    ++probe.region_launches;
+    return Answer();
+  }
+  static Result<bool> Progress(int64_t until_ns) { return HostPlan::Progress(until_ns); }
+};
+
+struct RegionGroup : ProbeGroup<HostPlan> {
+  using Region = ProbeRegion;
+  static Result<std::unique_ptr<Region>> PrepareRegion(const Program& region,
+                                                       std::string_view choice,
+                                                       int64_t deadline_ns) {
+    probe.part_text = region.text;
+    probe.part_deadline_ns = deadline_ns;
+    probe.region_choice = choice;
+    return MakeOrFail<Region>();
+  }
+};
+
+// A backend that runs regions, and no parts.
+struct RegionsBackend : ProbeBackend<RegionGroup, COTUNE_MEMORY_HOST> {
+  static Result<std::unique_ptr<RegionsBackend>> Create(const cotune_host_t& /*host*/,
+                                                        int32_t /*device*/) {
+    return MakeOrFail<RegionsBackend>();
+  }
+  static Result<std::vector<cotune_choice_t>> ListRegion(const Program& region) {
+    probe.part_text = region.text;
+    COTUNE_RETURN_IF_ERROR(Answer());
+    return std::vector{ChoiceEntry("fused", "", 2, COTUNE_CHOICE_DEFAULT, "own.order")};
+  }
+};
+
+// The same, with parts.
+struct ProgramsBackend : RegionsBackend {
+  using Part = ProbePart;
+
+  static Result<std::unique_ptr<ProgramsBackend>> Create(const cotune_host_t& /*host*/,
+                                                         int32_t /*device*/) {
+    return MakeOrFail<ProgramsBackend>();
+  }
+  static Result<std::unique_ptr<Part>> PreparePart(const Program& part, int64_t deadline_ns) {
+    return PartsBackend::PreparePart(part, deadline_ns);
+  }
+};
+
 // One backend with one group and one plan, through its table.
 class Handles {
  public:
@@ -231,6 +279,8 @@ class BackendShellTest : public ::testing::Test {
   const cotune_backend_api_t& host_ = *BackendShell<HostBackend>::Table();
   const cotune_backend_api_t& cuda_ = *BackendShell<CudaBackend>::Table();
   const cotune_backend_api_t& parts_ = *BackendShell<PartsBackend>::Table();
+  const cotune_backend_api_t& regions_ = *BackendShell<RegionsBackend>::Table();
+  const cotune_backend_api_t& programs_ = *BackendShell<ProgramsBackend>::Table();
 };
 
 TEST_F(BackendShellTest, TheTableHasTheBackendsNames) {
@@ -475,12 +525,12 @@ TEST_F(BackendShellTest, LibrariesAreAnExtensionOfBackendsThatTellThem) {
 }
 
 // %0 = input f32 [R, 4]; %1 = add %0, 1; the output overwrites nothing.
-struct PartCall {
-  explicit PartCall(const Handles& handles)
+struct ProgramCall {
+  explicit ProgramCall(const Handles& handles)
       : extension(*static_cast<const cotune_program_v1_t*>(
             handles.api_.get_extension(handles.backend_, COTUNE_PROGRAM_EXTENSION))),
-        api(handles.api_),
-        backend(handles.backend_) {
+        backend(handles.backend_),
+        group(handles.group_) {
     for (cotune_value_t& value : values) {
       value.struct_size = sizeof(value);
       value.dtype = {COTUNE_DTYPE_FLOAT, 32, 1};
@@ -509,9 +559,9 @@ struct PartCall {
     launch.stream = {COTUNE_STREAM_HOST, -1, nullptr};
     error.struct_size = sizeof(error);
   }
-  ~PartCall() { api.plan_destroy(plan); }
-  PartCall(const PartCall&) = delete;
-  PartCall& operator=(const PartCall&) = delete;
+  ~ProgramCall() { extension.plan_destroy(plan); }
+  ProgramCall(const ProgramCall&) = delete;
+  ProgramCall& operator=(const ProgramCall&) = delete;
 
   void MakeCollective() {
     node = {};
@@ -522,12 +572,19 @@ struct PartCall {
     node.operand_count = 1;
   }
   cotune_status_t Prepare() { return extension.part_prepare(backend, &program, 77, &plan, &error); }
+  cotune_status_t List() {
+    return extension.list_choices(backend, &program, &choice, sizeof(choice), 1, &count, &error);
+  }
+  cotune_status_t PrepareRegion() {
+    return extension.prepare(group, &program, "fused", 77, &plan, &error);
+  }
   cotune_status_t Launch() { return extension.launch(plan, &launch, &error); }
+  cotune_status_t Progress() { return extension.progress(plan, 0, &error); }
   std::string message() const { return error.message; }
 
   const cotune_program_v1_t& extension;
-  const cotune_backend_api_t& api;
   cotune_backend_t* const backend;
+  cotune_group_t* const group;
   cotune_value_t values[2] = {};
   cotune_node_t node{};
   int32_t output = 1;
@@ -538,7 +595,9 @@ struct PartCall {
   void* to = &data[8];
   cotune_program_launch_t launch{};
   cotune_error_t error{};
-  cotune_plan_t* plan = nullptr;
+  cotune_choice_t choice{};
+  uint32_t count = 0;
+  cotune_program_plan_t* plan = nullptr;
 };
 
 TEST_F(BackendShellTest, ProgramsAreAnExtensionOfBackendsThatRunParts) {
@@ -546,10 +605,10 @@ TEST_F(BackendShellTest, ProgramsAreAnExtensionOfBackendsThatRunParts) {
   ASSERT_EQ(handles.Create(), COTUNE_OK);
   EXPECT_EQ(host_.get_extension(nullptr, COTUNE_PROGRAM_EXTENSION), nullptr);
   EXPECT_EQ(parts_.get_extension(handles.backend_, "cotune.program/2"), nullptr);
-  PartCall call(handles);
+  ProgramCall call(handles);
   EXPECT_EQ(call.extension.struct_size, sizeof(cotune_program_v1_t));
   EXPECT_EQ(call.extension.flags, 0u);
-  EXPECT_EQ(call.extension.list_choices, nullptr) << "the shell runs no program whole";
+  EXPECT_EQ(call.extension.list_choices, nullptr) << "the backend runs no regions";
   EXPECT_EQ(call.extension.prepare, nullptr);
   ASSERT_EQ(call.Prepare(), COTUNE_OK) << call.message();
   EXPECT_EQ(probe.part_text, "the text");
@@ -557,33 +616,102 @@ TEST_F(BackendShellTest, ProgramsAreAnExtensionOfBackendsThatRunParts) {
   EXPECT_EQ(probe.objects, 2) << "the backend and the part";
   EXPECT_EQ(call.Launch(), COTUNE_OK) << call.message();
   EXPECT_EQ(probe.part_launches, 1);
-  EXPECT_EQ(parts_.progress(call.plan, 0, &call.error), COTUNE_OK);
-  parts_.plan_destroy(call.plan);
+  EXPECT_EQ(call.Progress(), COTUNE_OK);
+  call.extension.plan_destroy(call.plan);
   call.plan = nullptr;
   EXPECT_EQ(probe.objects, 1);
 }
 
-// A plan of a collective and one of a part go through the same functions of the table.
-TEST_F(BackendShellTest, PlansAndPartsOfOneBackendAreToldApart) {
-  Handles handles(parts_, -1);
+TEST_F(BackendShellTest, RegionsAreListedPreparedAndRun) {
+  Handles handles(regions_, -1);
   handles.MakeAll();
-  PartCall call(handles);
-  ASSERT_EQ(call.Prepare(), COTUNE_OK) << call.message();
-  EXPECT_EQ(probe.objects, 4);
+  ProgramCall call(handles);
+  EXPECT_EQ(call.extension.part_prepare, nullptr) << "the backend runs no parts";
+  call.MakeCollective();
+  ASSERT_EQ(call.List(), COTUNE_OK) << call.message();
+  EXPECT_EQ(call.count, 1u);
+  EXPECT_STREQ(call.choice.name, "fused");
+  EXPECT_EQ(probe.part_text, "the text");
+  ASSERT_EQ(call.PrepareRegion(), COTUNE_OK) << call.message();
+  EXPECT_EQ(probe.region_choice, "fused");
+  EXPECT_EQ(probe.part_deadline_ns, 77);
+  EXPECT_EQ(probe.objects, 4) << "backend, group, plan and region";
+  ASSERT_EQ(call.Launch(), COTUNE_OK) << call.message();
+  EXPECT_EQ(probe.region_launches, 1);
   probe.is_complete = false;
-  ASSERT_EQ(handles.Launch(), COTUNE_OK);
-  EXPECT_EQ(handles.Progress(), COTUNE_IN_PROGRESS) << "the operation of the plan still runs";
-  EXPECT_EQ(parts_.progress(call.plan, 0, &call.error), COTUNE_OK) << "the part does not";
-  EXPECT_EQ(call.extension.launch(handles.plan_, &call.launch, &call.error),
-            COTUNE_INVALID_ARGUMENT);
-  EXPECT_EQ(call.message(), "the plan is none of a part of a program");
-  EXPECT_EQ(probe.part_launches, 0);
+  EXPECT_EQ(call.Progress(), COTUNE_IN_PROGRESS);
+  probe.is_complete = true;
+  EXPECT_EQ(call.Progress(), COTUNE_OK);
+  call.extension.plan_destroy(call.plan);
+  call.plan = nullptr;
+  EXPECT_EQ(probe.objects, 3);
+}
+
+TEST_F(BackendShellTest, PartsAndRegionsOfOneBackendGoThroughTheSameFunctions) {
+  Handles handles(programs_, -1);
+  handles.MakeAll();
+  ProgramCall part(handles);
+  ProgramCall region(handles);
+  region.MakeCollective();
+  ASSERT_EQ(part.Prepare(), COTUNE_OK) << part.message();
+  ASSERT_EQ(region.PrepareRegion(), COTUNE_OK) << region.message();
+  EXPECT_EQ(probe.objects, 5);
+  ASSERT_EQ(region.Launch(), COTUNE_OK) << region.message();
+  ASSERT_EQ(part.Launch(), COTUNE_OK) << part.message();
+  EXPECT_EQ(probe.part_launches, 1);
+  EXPECT_EQ(probe.region_launches, 1);
+  probe.is_complete = false;
+  EXPECT_EQ(region.Progress(), COTUNE_IN_PROGRESS) << "the operation of the region still runs";
+  EXPECT_EQ(part.Progress(), COTUNE_OK) << "the part does not";
+}
+
+TEST_F(BackendShellTest, RegionsThatFitNoBackendAreRefused) {
+  Handles handles(regions_, -1);
+  handles.MakeAll();
+  ProgramCall call(handles);
+  EXPECT_EQ(call.List(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(call.message(), "a region has a collective, and this program has none");
+  EXPECT_EQ(call.PrepareRegion(), COTUNE_INVALID_ARGUMENT);
+  call.MakeCollective();
+  call.program.flags = COTUNE_PROGRAM_SYMMETRIC;
+  EXPECT_EQ(call.List(), COTUNE_UNSUPPORTED) << "the backend registers no memory";
+  call.program.flags = 0;
+  call.program.ranks_per_node = 1;
+  EXPECT_EQ(call.List(), COTUNE_UNSUPPORTED);
+  call.program.world_size = call.program.ranks_per_node = 3;
+  EXPECT_EQ(call.PrepareRegion(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(call.message(), "a problem of 3 ranks in a group of 2");
+  EXPECT_EQ(call.plan, nullptr);
+  EXPECT_EQ(probe.part_text, "") << "the backend was asked all the same";
+}
+
+TEST_F(BackendShellTest, FailuresOfRegionsEndInTheShell) {
+  Handles handles(regions_, -1);
+  handles.MakeAll();
+  ProgramCall call(handles);
+  call.MakeCollective();
+  const auto expect_all = [&](const std::function<cotune_status_t()>& run) {
+    probe.answer = Fail(COTUNE_UNSUPPORTED, "no such operation here", 12, 1);
+    EXPECT_EQ(run(), COTUNE_UNSUPPORTED);
+    EXPECT_EQ(call.message(), "no such operation here");
+    EXPECT_EQ(call.error.failed_rank, 1);
+    probe.answer = {};
+    probe.throws = Throws::kStandard;
+    EXPECT_EQ(run(), COTUNE_INTERNAL);
+    probe.throws = Throws::kNothing;
+  };
+  expect_all([&] { return call.List(); });
+  expect_all([&] { return call.PrepareRegion(); });
+  EXPECT_EQ(call.plan, nullptr);
+  ASSERT_EQ(call.PrepareRegion(), COTUNE_OK) << call.message();
+  expect_all([&] { return call.Launch(); });
+  expect_all([&] { return call.Progress(); });
 }
 
 TEST_F(BackendShellTest, PartsThatFitNoBackendAreRefused) {
   Handles handles(parts_, -1);
   ASSERT_EQ(handles.Create(), COTUNE_OK);
-  PartCall call(handles);
+  ProgramCall call(handles);
   call.program.memory_kind = COTUNE_MEMORY_CUDA;
   EXPECT_EQ(call.Prepare(), COTUNE_UNSUPPORTED);
   EXPECT_THAT(call.message(), HasSubstr("memory kind 2"));
@@ -605,7 +733,7 @@ TEST_F(BackendShellTest, PartsThatFitNoBackendAreRefused) {
 TEST_F(BackendShellTest, OperandsOfPartsAreChecked) {
   Handles handles(parts_, -1);
   ASSERT_EQ(handles.Create(), COTUNE_OK);
-  PartCall call(handles);
+  ProgramCall call(handles);
   ASSERT_EQ(call.Prepare(), COTUNE_OK) << call.message();
   const auto expect_refused = [&](const std::string& message) {
     EXPECT_EQ(call.Launch(), COTUNE_INVALID_ARGUMENT) << message;
@@ -632,7 +760,7 @@ TEST_F(BackendShellTest, OperandsOfPartsAreChecked) {
 TEST_F(BackendShellTest, FailuresAndExceptionsOfPartsEndInTheShell) {
   Handles handles(parts_, -1);
   ASSERT_EQ(handles.Create(), COTUNE_OK);
-  PartCall call(handles);
+  ProgramCall call(handles);
   const auto expect_all = [&](const std::function<cotune_status_t()>& run) {
     probe.answer = Fail(COTUNE_UNSUPPORTED, "no such operation here", 12, 1);
     EXPECT_EQ(run(), COTUNE_UNSUPPORTED);

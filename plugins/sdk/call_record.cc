@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "plugins/sdk/call_text.h"
 
 namespace cotune::sdk {
@@ -17,6 +19,16 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   const XXH32_hash_t of_problem = XXH32(words, sizeof(words), 0);
   record.digest = XXH32(choice.data(), choice.size(), of_problem);
   return record;
+}
+
+CallRecord RecordOf(const Program& region, std::string_view choice) {
+  const auto node =
+      std::find_if(region.nodes.begin(), region.nodes.end(),
+                   [](const ProgramNode& each) { return each.collective.has_value(); });
+  // CheckProgram and the shell let no region through that has no collective.
+  Problem problem = node == region.nodes.end() ? Problem() : *node->collective;
+  problem.program_digest = region.digest;
+  return RecordOf(problem, choice);
 }
 
 std::string TextOf(uint64_t kind, uint64_t count) {

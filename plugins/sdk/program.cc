@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 namespace cotune::sdk {
@@ -49,6 +50,7 @@ class Checker {
     }
     COTUNE_RETURN_IF_ERROR(ReadOutputs());
     program_.rounds_values = (given_.flags & COTUNE_PROGRAM_ROUNDS_VALUES) != 0;
+    program_.is_symmetric = (given_.flags & COTUNE_PROGRAM_SYMMETRIC) != 0;
     program_.digest = given_.digest;
     if (given_.text != nullptr) program_.text = given_.text;
     return std::move(program_);
@@ -66,7 +68,9 @@ class Checker {
     if (!COTUNE_HAS_FIELD(cotune_program_t, &given_, text)) {
       return Invalid(fmt::format("program.struct_size {} is too small", given_.struct_size));
     }
-    if ((given_.flags & kMustUnderstandFlags & ~uint32_t{COTUNE_PROGRAM_ROUNDS_VALUES}) != 0) {
+    uint32_t known = COTUNE_PROGRAM_ROUNDS_VALUES;
+    if (limits_.takes_symmetric) known |= COTUNE_PROGRAM_SYMMETRIC;
+    if ((given_.flags & kMustUnderstandFlags & ~known) != 0) {
       return Fail(COTUNE_UNSUPPORTED,
                   fmt::format("program flags {:#x}: some are not known here", given_.flags));
     }
@@ -296,15 +300,24 @@ bool Program::is_part() const {
                       [](const ProgramNode& node) { return node.collective.has_value(); });
 }
 
-bool IsRoundedForReaders(const Program& part, int value) {
-  const ValueDtype dtype = part.values[static_cast<size_t>(value)].dtype;
-  if (value < part.input_count || !IsNarrowFloat(dtype)) return false;
-  const auto& outputs = part.outputs;
-  const bool rounds = part.rounds_values || IsFloat8(dtype) ||
-                      std::find(outputs.begin(), outputs.end(), value) != outputs.end();
-  return rounds && std::any_of(part.nodes.begin(), part.nodes.end(), [&](const ProgramNode& node) {
-           const auto end = node.operands.begin() + node.operand_count;
-           return std::find(node.operands.begin(), end, value) != end;
+bool IsRoundedForReaders(const Program& program, int value) {
+  const ValueDtype dtype = program.values[static_cast<size_t>(value)].dtype;
+  if (value < program.input_count || !IsNarrowFloat(dtype)) return false;
+  const auto reads = [&](const ProgramNode& node) {
+    const auto end = node.operands.begin() + node.operand_count;
+    return std::find(node.operands.begin(), end, value) != end;
+  };
+  const auto& nodes = program.nodes;
+  if (std::none_of(nodes.begin(), nodes.end(), reads)) return false;
+  const auto& outputs = program.outputs;
+  if (program.rounds_values || IsFloat8(dtype) ||
+      std::find(outputs.begin(), outputs.end(), value) != outputs.end()) {
+    return true;
+  }
+  const bool is_of_collective =
+      nodes[static_cast<size_t>(value - program.input_count)].collective.has_value();
+  return is_of_collective || std::any_of(nodes.begin(), nodes.end(), [&](const ProgramNode& node) {
+           return node.collective.has_value() && reads(node);
          });
 }
 
@@ -337,7 +350,10 @@ Result<Program> CheckProgram(const cotune_program_t& program, const ProblemLimit
   return Checker(program, limits).Run();
 }
 
-Result<void> CheckOperands(const Program& program, const cotune_program_launch_t& launch) {
+namespace {
+
+// Checks all but the addresses of the operands.
+Result<void> CheckLaunch(const Program& program, const cotune_program_launch_t& launch) {
   if (!COTUNE_HAS_FIELD(cotune_program_launch_t, &launch, deadline_ns) ||
       (program.input_count > 0 && launch.inputs == nullptr) || launch.outputs == nullptr) {
     return Fail(COTUNE_INVALID_ARGUMENT, "the launch has no operands");
@@ -346,6 +362,10 @@ Result<void> CheckOperands(const Program& program, const cotune_program_launch_t
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("launch flags {:#x}: some are not known here", launch.flags));
   }
+  return {};
+}
+
+Result<void> CheckAddresses(const Program& program, const cotune_program_launch_t& launch) {
   const auto extent = [](const void* address, const Value& value) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     return Extent{begin, begin + value.bytes()};
@@ -385,6 +405,32 @@ Result<void> CheckOperands(const Program& program, const cotune_program_launch_t
       }
     }
   }
+  return {};
+}
+
+}  // namespace
+
+Result<void> CheckOperands(const Program& program, const cotune_program_launch_t& launch) {
+  COTUNE_RETURN_IF_ERROR(CheckLaunch(program, launch));
+  return CheckAddresses(program, launch);
+}
+
+Result<void> LaunchedOperands::Check(const Program& program,
+                                     const cotune_program_launch_t& launch) {
+  COTUNE_RETURN_IF_ERROR(CheckLaunch(program, launch));
+  const auto inputs = static_cast<size_t>(program.input_count);
+  const size_t outputs = program.outputs.size();
+  if (addresses_.size() == inputs + outputs &&
+      std::equal(launch.inputs, launch.inputs + inputs, addresses_.begin()) &&
+      std::equal(launch.outputs, launch.outputs + outputs,
+                 addresses_.begin() + static_cast<std::ptrdiff_t>(inputs))) {
+    return {};
+  }
+  addresses_.clear();
+  COTUNE_RETURN_IF_ERROR(CheckAddresses(program, launch));
+  addresses_.reserve(inputs + outputs);
+  addresses_.assign(launch.inputs, launch.inputs + inputs);
+  addresses_.insert(addresses_.end(), launch.outputs, launch.outputs + outputs);
   return {};
 }
 

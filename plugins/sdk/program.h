@@ -79,17 +79,19 @@ struct Program {
   std::vector<int32_t> outputs;
   std::vector<int32_t> output_into;  // one for each output; -1: none
   bool rounds_values = false;
+  bool is_symmetric = false;  // all operands are registered
   uint64_t digest = 0;
   std::string text;
 
   bool is_part() const;  // has no collective
 };
 
-// Returns true if a part rounds the value of a node to its dtype before its other nodes read it.
-// Outputs are rounded for them as well, since a program that is cut after the output reads it from
-// memory, and the bits must not depend on the cut. A value that no node reads is rounded by its
+// Returns true if a region or a part rounds the value of a node to its dtype before its nodes read
+// it. Outputs are rounded for them as well, since a program that is cut after the output reads it
+// from memory, and the bits must not depend on the cut; operands and values of collectives, since
+// they lie in memory if the collective runs by itself. A value that no node reads is rounded by its
 // store alone.
-bool IsRoundedForReaders(const Program& part, int value);
+bool IsRoundedForReaders(const Program& program, int value);
 
 // Returns true if the value is a cast of an input to the input's own dtype.
 bool IsCopyOfInput(const Program& program, int value);
@@ -108,6 +110,16 @@ Result<Program> CheckProgram(const cotune_program_t& program, const ProblemLimit
 // aligned as their dtype, and without overlap but for an output and the input that it overwrites.
 // COTUNE_INVALID_ARGUMENT. Pure.
 Result<void> CheckOperands(const Program& program, const cotune_program_launch_t& launch);
+
+// CheckOperands for the launches of one plan. Addresses that the launch before had are not looked
+// at again, because the check compares all pairs of operands and is in the time of each call.
+class LaunchedOperands {
+ public:
+  Result<void> Check(const Program& program, const cotune_program_launch_t& launch);
+
+ private:
+  std::vector<const void*> addresses_;  // inputs, then outputs; empty before the first launch
+};
 
 }  // namespace cotune::sdk
 

@@ -227,5 +227,74 @@ TEST(ProgramTest, CopiesOfInputsAreReadAsTheInputs) {
   EXPECT_FALSE(IsCopyOfInput(without, 0) || IsCopyOfInput(without, 3) || IsCopyOfInput(without, 4));
 }
 
+TEST(LaunchedOperandsTest, EachNewSetOfAddressesIsChecked) {
+  const Given given;
+  const Program program = CheckProgram(given.Program(), kLimits).value();
+  std::vector<float> memory(200);
+  const void* inputs[] = {memory.data(), memory.data() + 100};
+  void* outputs[] = {memory.data(), memory.data() + 120};
+  cotune_program_launch_t launch{};
+  launch.struct_size = sizeof(launch);
+  launch.inputs = inputs;
+  launch.outputs = outputs;
+  LaunchedOperands operands;
+  EXPECT_TRUE(operands.Check(program, launch).has_value());
+  EXPECT_TRUE(operands.Check(program, launch).has_value());
+  void* const good = outputs[1];
+  outputs[1] = memory.data() + 101;
+  EXPECT_FALSE(operands.Check(program, launch).has_value());
+  EXPECT_FALSE(operands.Check(program, launch).has_value()) << "a refused set is no known one";
+  outputs[1] = good;
+  inputs[0] = memory.data() + 1;
+  EXPECT_FALSE(operands.Check(program, launch).has_value());
+  inputs[0] = memory.data();
+  EXPECT_TRUE(operands.Check(program, launch).has_value());
+  launch.flags = 1u << 16;
+  EXPECT_FALSE(operands.Check(program, launch).has_value()) << "flags are looked at in each launch";
+  launch.flags = 0;
+  launch.outputs = nullptr;
+  EXPECT_FALSE(operands.Check(program, launch).has_value());
+}
+
+TEST(CheckProgramTest, RegisteredOperandsNeedABackendThatTakesThem) {
+  const Given given;
+  cotune_program_t program = given.Program();
+  program.flags = COTUNE_PROGRAM_SYMMETRIC;
+  const Result<Program> refused = CheckProgram(program, kLimits);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
+  ProblemLimits limits = kLimits;
+  limits.takes_symmetric = true;
+  const Result<Program> taken = CheckProgram(program, limits);
+  ASSERT_TRUE(taken.has_value()) << taken.error().message;
+  EXPECT_TRUE(taken->is_symmetric);
+  EXPECT_FALSE(taken->rounds_values);
+}
+
+// %0 = input bf16; %1 = neg %0; %2 = all_reduce %1; %3 = neg %2; %4 = neg %3; output %4
+TEST(IsRoundedForReadersTest, OperandsAndValuesOfCollectivesAreRounded) {
+  Program program;
+  program.input_count = 1;
+  program.values.assign(5, Value{.dtype = ValueDtype::kBf16, .rows = 2, .columns = 4});
+  for (int32_t i = 0; i < 4; ++i) {
+    program.nodes.push_back({.kind = COTUNE_NODE_NEG, .operand_count = 1, .operands = {i}});
+  }
+  program.nodes[1].kind = COTUNE_NODE_COLLECTIVE;
+  program.nodes[1].collective = Problem{};
+  program.outputs = {4};
+  const auto rounded = [&] {
+    std::vector<int> values;
+    for (int value = 0; value < 5; ++value) {
+      if (IsRoundedForReaders(program, value)) values.push_back(value);
+    }
+    return values;
+  };
+  EXPECT_EQ(rounded(), (std::vector<int>{1, 2}));
+  program.outputs = {3, 4};
+  EXPECT_EQ(rounded(), (std::vector<int>{1, 2, 3}));
+  program.nodes[1].collective.reset();
+  EXPECT_EQ(rounded(), (std::vector<int>{3}));
+}
+
 }  // namespace
 }  // namespace cotune::sdk

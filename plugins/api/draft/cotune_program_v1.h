@@ -4,11 +4,11 @@
  * above. A plugin that uses it is built for one version of cotune.
  *
  * A program is a graph of values: inputs, collectives and local operations, outputs. The host cuts
- * the programs of its users into steps. It asks a backend for two things: to run a region with
- * collectives as one choice (list_choices, prepare), and to run a part, which is a program without
- * a collective, on one rank alone (part_prepare). Programs come with resolved sizes and with
- * primitive operations only, so that a backend needs no parser. All rules of cotune_backend_v1.h
- * hold.
+ * the programs of its users into steps. It asks a backend for two things: to run a region, which is
+ * a collective (or several) with local operations around it, as one choice (list_choices, prepare),
+ * and to run a part, which is a program without a collective, on one rank alone (part_prepare).
+ * Programs come with resolved sizes and with primitive operations only, so that a backend needs no
+ * parser. All rules of cotune_backend_v1.h hold.
  */
 #ifndef COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_
 #define COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_
@@ -49,13 +49,14 @@ typedef struct cotune_value_t { /* contiguous, row-major */
 } cotune_value_t;
 
 /* cotune_node_t.kind. Elementwise operations repeat operands of one row or one column over the
- * others. Floats are computed in f32 (f64 in f64). A value is rounded to its dtype where it is an
- * output of the program, or a value or an operand of a collective: also the nodes of the same
- * program that read it read the rounded value, so that the bits do not depend on whether these
- * nodes run in the same kernel. All other values are rounded as COTUNE_PROGRAM_ROUNDS_VALUES says.
- * Integers wrap around. Less and equal give u8, 0 or 1. Casts: float to float to nearest, ties to
- * even, infinity beyond the range (NaN for e4m3fn); float to integer toward zero, clamped, NaN
- * gives 0; integer to integer wraps around. */
+ * others. Floats are computed in f32 (f64 in f64). A value is rounded to its dtype for all of its
+ * readers if it is an output of the program, or a value or an operand of a collective: also the
+ * nodes of the same program that read it read the rounded value, so that the bits do not depend on
+ * whether these nodes run in the same kernel. A value that leaves a region or a part is an output
+ * of it, so that this is all that a backend has to know of the cut. All other values are rounded as
+ * COTUNE_PROGRAM_ROUNDS_VALUES says. Integers wrap around. Less and equal give u8, 0 or 1. Casts:
+ * float to float to nearest, ties to even, infinity beyond the range (NaN for e4m3fn); float to
+ * integer toward zero, clamped, NaN gives 0; integer to integer wraps around. */
 enum {
   COTUNE_NODE_COLLECTIVE = 0,
   COTUNE_NODE_ADD = 1,
@@ -104,8 +105,9 @@ typedef struct cotune_node_t {
 
 /* cotune_program_t.flags. ROUNDS_VALUES: every value is rounded to its dtype, so that the bits do
  * not depend on how a program is cut, wherever it is. Without it a value that is no output and that
- * no collective reads or gives may stay wider. */
-enum { COTUNE_PROGRAM_ROUNDS_VALUES = 1u << 16 };
+ * no collective reads or gives may stay wider. SYMMETRIC: every operand of the region is registered
+ * through cotune.memory/1, as COTUNE_PROBLEM_SYMMETRIC says of buffers; never of a part. */
+enum { COTUNE_PROGRAM_ROUNDS_VALUES = 1u << 16, COTUNE_PROGRAM_SYMMETRIC = 1u << 17 };
 
 /* A program at one size; equal on all ranks: no address, no rank. The host's memory; valid during
  * the call. */
@@ -131,6 +133,10 @@ typedef struct cotune_program_t {
   const char* text; /* canonical; for logs */
 } cotune_program_t;
 
+/* Operands are named by the program: each input and each output has one address. They lie at any
+ * address that fits their dtype, also at others in the next launch. An output overlaps an input
+ * only if output_into names that input, and has its address then; other operands overlap only if
+ * both are inputs. */
 typedef struct cotune_program_launch_t {
   uint32_t struct_size;
   uint32_t flags;            /* 0 */
@@ -140,30 +146,44 @@ typedef struct cotune_program_launch_t {
   int64_t deadline_ns;
 } cotune_program_launch_t;
 
+/* A region of a group, or a part of a backend, ready to launch. The functions of the table never
+ * get one, and those of this extension never get a cotune_plan_t. */
+typedef struct cotune_program_plan_t cotune_program_plan_t;
+
 typedef struct cotune_program_v1_t { /* constant; lives as long as the library */
   uint32_t struct_size;
   uint32_t flags; /* 0 */
 
-  /* [any] pure, rank-invariant; as list_choices of the table, for a program with collectives that
-   * one plan would run whole. NULL, as prepare then is: no program is. The host of this version
-   * asks for parts only. */
+  /* [any] pure, rank-invariant: depends on the program, the backend's settings and its version
+   * only. As list_choices of the table, for a program with collectives that one plan would run
+   * whole. COTUNE_UNSUPPORTED with a reason refuses the region; an entry with a status and a reason
+   * refuses one way to run it. The numerics class of an entry is that of its collective, because
+   * the rounding rule leaves the operations around it no freedom. The host asks for many regions
+   * that no backend runs, so that a refusal has to be quick. NULL, as prepare then is: the backend
+   * runs single collectives only (no fusion). */
   cotune_status_t (*list_choices)(const cotune_backend_t* backend, const cotune_program_t* program,
                                   cotune_choice_t* first, uint32_t stride, uint32_t capacity,
                                   uint32_t* count, cotune_error_t* error);
-  /* [group] as prepare of the table. */
+  /* [group] as prepare of the table: local unless the choice has COTUNE_CHOICE_COLLECTIVE_PREPARE,
+   * and on several threads for different plans. choice_name: of the list for this program. */
   cotune_status_t (*prepare)(cotune_group_t* group, const cotune_program_t* program,
-                             const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
-                             cotune_error_t* error);
+                             const char* choice_name, int64_t deadline_ns,
+                             cotune_program_plan_t** plan, cotune_error_t* error);
   /* [any] a program without a collective, on this rank alone; needs no group. COTUNE_UNSUPPORTED
-   * with a reason: this part cannot run here. */
+   * with a reason: this part cannot run here. NULL: none can. */
   cotune_status_t (*part_prepare)(cotune_backend_t* backend, const cotune_program_t* program,
-                                  int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error);
-  /* [hot] plans of prepare as the table's launch and progress; progress and plan_destroy are the
-   * table's. Plans of part_prepare: one call at a time for a plan; on host memory launch may do all
-   * of the work, and progress then says COTUNE_OK. Operands lie at any address that fits their
-   * dtype; they overlap only where output_into says so. */
-  cotune_status_t (*launch)(cotune_plan_t* plan, const cotune_program_launch_t* launch,
+                                  int64_t deadline_ns, cotune_program_plan_t** plan,
+                                  cotune_error_t* error);
+  /* [hot] regions: as the table's launch; the operation is one of its group, and group_abort of the
+   * table frees it. Parts: one call at a time for a plan; on host memory launch may do all of the
+   * work. */
+  cotune_status_t (*launch)(cotune_program_plan_t* plan, const cotune_program_launch_t* launch,
                             cotune_error_t* error);
+  /* [hot] as the table's progress. COTUNE_OK for a part whose launch has done the work. */
+  cotune_status_t (*progress)(cotune_program_plan_t* plan, int64_t until_ns, cotune_error_t* error);
+  /* [group] regions: as the table's plan_destroy, before their group is destroyed. Parts: [any],
+   * before the backend is destroyed. NULL does nothing. */
+  void (*plan_destroy)(cotune_program_plan_t* plan);
 } cotune_program_v1_t;
 
 #ifdef __cplusplus

@@ -230,6 +230,8 @@ std::string ProgramStructs() {
   FIELD(cotune_program_v1_t, prepare)
   FIELD(cotune_program_v1_t, part_prepare)
   FIELD(cotune_program_v1_t, launch)
+  FIELD(cotune_program_v1_t, progress)
+  FIELD(cotune_program_v1_t, plan_destroy)
   return text;
 }
 
@@ -274,6 +276,7 @@ std::string ProgramConstants() {
   CONSTANT(COTUNE_NODE_ROW_MAX)
   CONSTANT(COTUNE_OPERAND_LITERAL)
   CONSTANT(COTUNE_PROGRAM_ROUNDS_VALUES)
+  CONSTANT(COTUNE_PROGRAM_SYMMETRIC)
   return text;
 }
 

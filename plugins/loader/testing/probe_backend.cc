@@ -28,6 +28,7 @@ constexpr cotune_backend_api_t kTable = {
     .get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
       if (std::string_view(id) == "cotune.connections/1") return backend->connections;
       if (std::string_view(id) == "cotune.libraries/1") return backend->libraries;
+      if (std::string_view(id) == "cotune.program/1") return backend->program;
       return std::string_view(id) == "cotune.memory/1" ? backend->memory : nullptr;
     },
     .list_choices =

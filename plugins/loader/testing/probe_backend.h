@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "plugins/api/draft/cotune_program_v1.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/host_services.h"
 #include "sync/exchange/local_exchange.h"
@@ -30,6 +31,7 @@ struct cotune_backend_t {
   const cotune_memory_v1_t* memory = nullptr;  // the extension, if any
   const cotune_connections_v1_t* connections = nullptr;
   const cotune_libraries_v1_t* libraries = nullptr;
+  const cotune_program_v1_t* program = nullptr;
   std::vector<std::pair<void*, uint64_t>> registered;
 };
 

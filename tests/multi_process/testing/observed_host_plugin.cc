@@ -31,18 +31,18 @@ struct LargestOperand {
 // Those of all plans, which several threads make.
 class Operands {
  public:
-  void Put(const cotune_plan_t* plan, const LargestOperand& operand) {
+  void Put(const void* plan, const LargestOperand& operand) {
     const std::lock_guard lock(mutex_);
     of_plan_[plan] = operand;
   }
-  LargestOperand Of(const cotune_plan_t* plan) {
+  LargestOperand Of(const void* plan) {
     const std::lock_guard lock(mutex_);
     return of_plan_[plan];
   }
 
  private:
   std::mutex mutex_;
-  std::map<const cotune_plan_t*, LargestOperand> of_plan_;
+  std::map<const void*, LargestOperand> of_plan_;  // plans of both kinds
 };
 
 Operands& KnownOperands() {
@@ -73,7 +73,8 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
 }
 
 cotune_status_t PreparePart(cotune_backend_t* backend, const cotune_program_t* program,
-                            int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error) {
+                            int64_t deadline_ns, cotune_program_plan_t** plan,
+                            cotune_error_t* error) {
   const cotune_status_t status =
       HostPrograms().part_prepare(backend, program, deadline_ns, plan, error);
   if (status != COTUNE_OK) return status;
@@ -96,7 +97,7 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
   return Host().launch(plan, launch, error);
 }
 
-cotune_status_t LaunchPart(cotune_plan_t* plan, const cotune_program_launch_t* launch,
+cotune_status_t LaunchPart(cotune_program_plan_t* plan, const cotune_program_launch_t* launch,
                            cotune_error_t* error) {
   const LargestOperand operand = KnownOperands().Of(plan);
   Tell({.operand = launch->inputs[operand.index],
@@ -112,11 +113,18 @@ cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* 
   return status;
 }
 
+cotune_status_t ProgressPart(cotune_program_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
+  const cotune_status_t status = HostPrograms().progress(plan, until_ns, error);
+  if (status == COTUNE_OK) Tell({.has_ended = true});
+  return status;
+}
+
 const void* GetExtension(const cotune_backend_t* backend, const char* id) {
   static const cotune_program_v1_t programs = [] {
     cotune_program_v1_t table = HostPrograms();
     table.part_prepare = PreparePart;
     table.launch = LaunchPart;
+    table.progress = ProgressPart;
     return table;
   }();
   if (std::string_view(id) == COTUNE_PROGRAM_EXTENSION) return &programs;

@@ -75,6 +75,10 @@ void ReportTune(const TuneReport& report, TestLink& link) {
       link.Report(fmt::format("verdict {} {} {} {}", ToText(entry.cell.problem), verdict.id.text(),
                               OutcomeName(verdict.outcome), verdict.reason));
     }
+    for (const Refusal& refusal : entry.cell.refusals) {
+      link.Report(fmt::format("refusal {} {}: {}", ToText(entry.cell.problem), refusal.choice,
+                              refusal.reason));
+    }
   }
   link.Report(fmt::format("table {}", Sha256Hex(outcome.table.Serialize()).substr(0, 16)));
   if (report.saved) link.Report("saved");
@@ -190,6 +194,7 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   options.settings = script.settings;
   if (!script.fake_script.empty()) options.catalogue.settings["fake.script"] = script.fake_script;
   options.catalogue.tables = {TableOf(script)};
+  options.recipes = script.recipes;
   options.rendezvous_timeout_ns = script.rendezvous_timeout_ns;
   options.heartbeat_timeout_ns = script.heartbeat_timeout_ns;
   options.observer = &events;

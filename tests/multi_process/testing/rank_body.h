@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "core/events/stage_observer.h"
 #include "core/problem/problem.h"
 #include "core/problem/tuning_settings.h"
+#include "core/recipe/recipe_source.h"
 #include "plugins/api/cotune_backend_v1.h"
 #include "tests/multi_process/testing/rank_processes.h"
 
@@ -30,7 +32,8 @@ struct JobScript {
   std::vector<Collective> collectives = {Collective::kAllReduce};
   std::vector<uint64_t> sizes_bytes = {1024};
   std::vector<std::string> programs;  // texts of programs that are tuned too, at the same sizes
-  std::string database_path;          // "": none
+  std::shared_ptr<const RecipeSource> recipes;  // nullptr: those of a job without fusion
+  std::string database_path;                    // "": none
   std::string cotune_version = "1";
   bool force = false;
   bool is_traced = false;
@@ -56,7 +59,8 @@ void SetDeadlines(JobScript& script, int64_t deadline_ns);
 
 // Runs the rank to its end. Reports
 //   "stage NAME", "cell done K", "outcome committed=1 measured=N known=N late=R,R",
-//   "winner PROBLEM ID", "verdict PROBLEM ID OUTCOME REASON", "table DIGEST", "saved 1",
+//   "winner PROBLEM ID", "verdict PROBLEM ID OUTCOME REASON", "refusal PROBLEM ID: REASON",
+//   "table DIGEST", "saved 1",
 //   "warning TEXT", "plugin ...", "calls right N", "error CODE ranks=R,R TEXT".
 // Gives the documented exit code of the error, 0 when all went well, 4 for a wrong value.
 int RunRank(const JobScript& script, int rank, TestLink& link);

@@ -1,0 +1,126 @@
+// Tunes of a program that a plugin may run as one step, a region: it wins where it is faster, and a
+// region that misbehaves on one rank is dropped on all of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "core/testing/twin_recipes.h"
+#include "fmt/format.h"
+#include "tests/multi_process/testing/rank_body.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr int64_t kPatienceNs = 120 * kSecondNs;
+constexpr int kRanks = 3;
+// The choice whose step runs the collective and the operation that reads its value.
+constexpr char kFused[] = "fake/two?fuse=1";
+
+// A tune of one program by two choices of the fake backend. The first runs collectives alone and
+// takes 30 ms; the second takes longer, and runs regions by the words of the test.
+class ProgramRegions : public ::testing::Test {
+ protected:
+  void Tune(const std::string& words) {
+    JobScript script = DefaultScript(folder_);
+    script.world_size = kRanks;
+    script.collectives = {};
+    script.calls = 0;
+    script.settings.collective_autotune_timeout_ns = 5 * kSecondNs;
+    // Values of silu have a bound, within which ranks may differ.
+    script.programs = {
+        "%0 = input f32 [R, 8]\n"
+        "%1 = all_reduce sum %0\n"
+        "%2 = silu %1\n"
+        "return %2\n"};
+    script.recipes = std::make_shared<TwinRecipes>(/*with_regions=*/true);
+    script.fake_script =
+        "choice one default cost_us=30000; choice two cost_us=90000 fuses=4 " + words + "; parts";
+    StartJob(ranks_, script);
+    ASSERT_TRUE(ranks_.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks_.Transcript();
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      SCOPED_TRACE(fmt::format("rank {}", rank));
+      EXPECT_EQ(ranks_.ExitOf(rank), 0) << ranks_.Transcript();
+      for (const char* kind : {"verdict ", "refusal ", "winner ", "outcome ", "table "}) {
+        EXPECT_EQ(ranks_.LinesOf(rank, kind), ranks_.LinesOf(0, kind)) << ranks_.Transcript();
+      }
+    }
+  }
+
+  void ExpectWinner(const std::string& choice) {
+    EXPECT_THAT(ranks_.LinesOf(0, "winner "),
+                AllOf(SizeIs(1), Each(::testing::EndsWith(" " + choice))))
+        << ranks_.Transcript();
+  }
+  // The region is dropped with this outcome and reason, and the other choices are measured.
+  void ExpectDropped(const std::string& outcome, const std::string& reason) {
+    ExpectWinner("fake/one");
+    EXPECT_THAT(
+        ranks_.LinesOf(0, "verdict "),
+        Contains(AllOf(HasSubstr(fmt::format(" {} {} ", kFused, outcome)), HasSubstr(reason))))
+        << ranks_.Transcript();
+  }
+
+  const PrivateFolder folder_;
+  RankProcesses ranks_;
+};
+
+TEST_F(ProgramRegions, WinWhereTheyAreFaster) {
+  Tune("fuse_cost_us=2000");
+  ExpectWinner(kFused);
+}
+
+TEST_F(ProgramRegions, LoseWhereTheyAreSlower) {
+  Tune("fuse_cost_us=90000");
+  ExpectWinner("fake/one");
+  EXPECT_THAT(ranks_.LinesOf(0, "verdict "), Contains(HasSubstr(fmt::format(" {} ", kFused))))
+      << ranks_.Transcript();
+}
+
+TEST_F(ProgramRegions, ThatAreWrongOnOneRankAreDroppedOnAll) {
+  Tune("fuse_cost_us=2000 wrong_epilogue_on=1");
+  ExpectDropped("wrong_result", "rank 1: wrong values");
+}
+
+TEST_F(ProgramRegions, WithOtherBitsOnOneRankAreDroppedOnAll) {
+  Tune("fuse_cost_us=2000 bits_differ_on=1");
+  ExpectDropped("wrong_result", "other bits on rank 1 than on ranks 0, 2");
+}
+
+TEST_F(ProgramRegions, ThatDoNotCompileAreDropped) {
+  Tune("fuse_cost_us=2000 region_compile_fails");
+  ExpectDropped("precompile_failed", "scripted: the region does not compile");
+}
+
+TEST_F(ProgramRegions, ThatHangOnOneRankAreDroppedAtTheDeadline) {
+  Tune("fuse_cost_us=2000 region_hangs_on=1");
+  ExpectDropped("deadline", "rank 1 had not sent its data at the deadline");
+}
+
+TEST_F(ProgramRegions, ThatAreRefusedKeepTheReason) {
+  Tune("region_refused=too_many_rows");
+  ExpectWinner("fake/one");
+  EXPECT_THAT(ranks_.LinesOf(0, "refusal "),
+              Contains(HasSubstr(" fake/two with fuse=1: too many rows")))
+      << ranks_.Transcript();
+  EXPECT_THAT(ranks_.LinesOf(0, "verdict "), Each(Not(HasSubstr("fuse="))));
+}
+
+TEST_F(ProgramRegions, OfNoKindKeepTheReasonOfTheBackend) {
+  Tune("fuse_cost_us=2000; refuse_regions no unit for them");
+  ExpectWinner("fake/one");
+  EXPECT_THAT(ranks_.LinesOf(0, "refusal "),
+              Contains(HasSubstr(" fake with fuse=1: no unit for them")))
+      << ranks_.Transcript();
+}
+
+}  // namespace
+}  // namespace cotune
