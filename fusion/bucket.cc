@@ -27,8 +27,8 @@ bool IsOutput(const ProgramGraph& graph, ValueIndex value) {
                      [&](const ProgramOutput& output) { return output.value == value; });
 }
 
-// How many collectives lie on the longest path to each node, itself included. Two with equally many
-// do not depend on each other.
+// The number of collectives on the longest path to each node, itself included. Two with equal
+// numbers do not depend on each other.
 std::vector<int> CollectiveDepths(const ProgramGraph& graph) {
   std::vector<int> depths(graph.nodes().size());
   const auto depth_of = [&](ValueIndex value) {
@@ -161,7 +161,7 @@ class BucketWriter {
 
   const ProgramGraph& graph_;
   ProgramParts parts_;
-  std::vector<ValueIndex> new_values_;  // of each value of the program
+  std::vector<ValueIndex> new_values_;  // the new value of each value of the program
   std::map<ValueIndex, ValueIndex> output_copies_;
   std::set<ValueIndex> pieces_;
 };

@@ -57,7 +57,7 @@ std::optional<std::string> Legality::WhyNotNode(size_t collective, size_t node) 
   for (const Operand& operand : compute.operands) {
     if (operand.is_literal() || !graph_.is_input(operand.value)) continue;
     if (graph_.inputs()[static_cast<size_t>(operand.value)].is_never_fused) {
-      return fmt::format("input %{} says nofuse", operand.value);
+      return fmt::format("input %{} has the flag nofuse", operand.value);
     }
   }
   if (ReducesRow(compute) && !compute.operands[0].is_literal() &&

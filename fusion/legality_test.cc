@@ -224,7 +224,7 @@ TEST(LegalityTest, AnOperationThatReadsAnInputWithNofuseStaysOut) {
   };
   EXPECT_EQ(Why(text(""), {0, 1, 2}), std::nullopt) << "a collective itself may read it";
   EXPECT_EQ(Why(text(" nofuse"), {0, 3}), std::nullopt);
-  EXPECT_THAT(Why(text(" nofuse"), {0, 1, 2}), Optional(Eq("input %1 says nofuse")));
+  EXPECT_THAT(Why(text(" nofuse"), {0, 1, 2}), Optional(Eq("input %1 has the flag nofuse")));
 }
 
 TEST(LegalityTest, SettingsLeaveRegionsOut) {

@@ -19,7 +19,7 @@ bool HasRaced(const Verdict& verdict) {
 // Choices with a key of the host in the order in which they get room: the backends of the first
 // steps take turns, and each keeps the order of its own choices.
 std::vector<Choice> InTurns(std::vector<Choice> choices) {
-  std::vector<std::pair<size_t, size_t>> turns;  // of each choice: its turn, and its place
+  std::vector<std::pair<size_t, size_t>> turns;  // the turn of each choice, and its place
   std::map<std::string, size_t, std::less<>> taken;
   for (size_t i = 0; i < choices.size(); ++i) {
     const std::string backend(choices[i].id.backend());
@@ -101,8 +101,8 @@ size_t FormChoices::best_max() const {
   for (const ChoiceId& id : First().left_out) ++left_out[id.HostKey(kViaKey)];
   size_t most = 0;
   for (const OfForm& form : forms_) {
-    most = std::max(most, std::min(form.combinations.best_max() + left_out[form.via],
-                                   kHeatChoicesMax));
+    most = std::max(most,
+                    std::min(form.combinations.best_max() + left_out[form.via], kHeatChoicesMax));
   }
   return most;
 }

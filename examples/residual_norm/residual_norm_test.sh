@@ -33,7 +33,7 @@ run again "$cotune" tune --ranks 2 --program "$programs/add_residual_norm.cotune
 expect again.err "0 measured, 3 known"
 run explain "$cotune" explain --ranks 2 --program "$programs/add_residual_norm.cotune" --rows 16 --db "$folder/tuned.tdb"
 expect explain "measured at 256K"
-[ "$(ls "$programs"/*.cotune | wc -l)" = 6 ] || { echo "programs are missing"; exit 1; }
+[ "$(ls "$programs"/*.cotune | wc -l)" = 7 ] || { echo "programs are missing"; exit 1; }
 for program in "$programs"/*.cotune; do
   run check "$cotune" program check "$program"
   expect check "digest"

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import threading
 
 from fault_steps import Forced, known_death_step, late_step
 from rank_processes import transcript
@@ -61,23 +62,26 @@ class Databases:
         self.folder = tree.work / f"forced-{ranks}"
         self.choices: dict[str, str] | None = None
         self.said = ""  # by the ranks that wrote them
+        self.lock = threading.Lock()  # steps that run at the same time ask from several threads
 
     def path(self, name: str) -> pathlib.Path:
         return self.folder / f"{name}.tdb"
 
     def choice(self, name: str) -> str:
-        if self.choices is None:
-            self.write()
+        with self.lock:
+            if self.choices is None:
+                self.choices = self._write()
         if name not in self.choices:
             raise RuntimeError(f"no choice is forced for {name}\n{self.said}")
         return self.choices[name]
 
-    def write(self) -> None:
+    def _write(self) -> dict[str, str]:
         self.folder.mkdir(exist_ok=True)
-        self.choices = {}
+        choices: dict[str, str] = {}
         wanted = kinds(self.tree, self.ranks) + [second_kind(self.tree)]
         for backend in sorted({kind.backend for kind in wanted}):
-            self.choices |= self._written([kind for kind in wanted if kind.backend == backend], backend)
+            choices |= self._written([kind for kind in wanted if kind.backend == backend], backend)
+        return choices
 
     def _written(self, wanted: list[Kind], backend: str) -> dict[str, str]:
         """The choices by kind; none when a rank failed."""

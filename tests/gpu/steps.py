@@ -60,7 +60,7 @@ def rank_case_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     steps = []
 
     def add(name: str, part: str, arguments: list[str], **more) -> None:
-        steps.append(rank_step(tree, name, part, ranks, 180, "rank", arguments, **more))
+        steps.append(rank_step(tree, name, part, ranks, 300, "rank", arguments, **more))
 
     add("graphs", "graphs", ["graphs", "--dtypes", "bf16,f32" if is_full else "bf16", "--reductions", "sum",
                              "--replays", replays])
