@@ -85,6 +85,9 @@ class BucketWriter {
     }
   }
 
+  // The value of the form that each value of the program is.
+  const std::vector<ValueIndex>& new_values() const { return new_values_; }
+
   Result<Form> Write(const std::vector<std::vector<size_t>>& buckets) {
     std::vector<Position> positions;
     std::vector<size_t> position_of_bucket(buckets.size(), SIZE_MAX);
@@ -175,15 +178,21 @@ Result<Form> BucketForm(const ProgramGraph& graph) {
         ErrorCode::kUnsupported,
         "no two all_reduces or broadcasts of one reduction, root and dtype are independent");
   }
-  COTUNE_TRY(Form form, BucketWriter(graph).Write(buckets));
+  BucketWriter writer(graph);
+  COTUNE_TRY(Form form, writer.Write(buckets));
   // Copies that overwrite inputs may have to wait for collectives of their bucket.
   COTUNE_TRY(const Recipe recipe, MakeRecipe(form.graph, form.Buckets()));
-  // A bucket may run later than one of its collectives alone, so that local operations which were
-  // one part are two, and the value between them is rounded.
-  const Recipe unfused = UnfusedRecipe(form.graph);
-  if (const auto value = Roundings(unfused).FirstChanged(recipe)) {
+  // A bucket may run later than one of its collectives alone, and copies may make a part too large,
+  // so that local operations which were one part are two, and the value between them is rounded.
+  const Recipe unfused = UnfusedRecipe(graph);
+  const Roundings roundings(unfused);
+  const std::vector<bool> rounded = RoundedBy(recipe);
+  for (size_t value = 0; value < graph.value_count(); ++value) {
+    const auto index = static_cast<ValueIndex>(value);
+    const bool is_rounded = rounded[static_cast<size_t>(writer.new_values()[value])];
+    if (roundings.IsExact(index) || roundings.IsRoundedInProgram(index) == is_rounded) continue;
     return Fail(ErrorCode::kUnsupported,
-                fmt::format("%{} would be rounded, and is not in the program as it is", *value));
+                fmt::format("%{} would be rounded, and is not in the program as it is", value));
   }
   return form;
 }

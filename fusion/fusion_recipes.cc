@@ -3,10 +3,13 @@
 #include <string>
 #include <utility>
 
+#include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe_id.h"
+#include "fmt/format.h"
 #include "fusion/enumerate.h"
 #include "fusion/legality.h"
 #include "fusion/rewrite.h"
+#include "fusion/roundings.h"
 
 namespace cotune {
 
@@ -33,8 +36,17 @@ Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId
       return Fail(ErrorCode::kUnsupported, *reason, id.text());
     }
   }
-  if (const auto reason = legality.WhyNotRecipe(recipe)) {
-    return Fail(ErrorCode::kUnsupported, *reason, id.text());
+  if (form.Buckets().empty()) {
+    if (const auto reason = legality.WhyNotRecipe(recipe)) {
+      return Fail(ErrorCode::kUnsupported, *reason, id.text());
+    }
+    return recipe;
+  }
+  // The form has the bits of the program if it has no region (BucketForm).
+  COTUNE_TRY(const Recipe without_regions, MakeRecipe(form.graph, form.Buckets()));
+  if (const auto value = Roundings(without_regions).FirstChanged(recipe)) {
+    return Fail(ErrorCode::kUnsupported,
+                fmt::format("%{} is rounded in one of both forms alone", *value), id.text());
   }
   return recipe;
 }

@@ -30,7 +30,8 @@ bool IsShort(Dtype dtype) {
          dtype == Dtype::kF8E5M2;
 }
 
-// By value: true if a recipe rounds it for all that read it.
+}  // namespace
+
 std::vector<bool> RoundedBy(const Recipe& recipe) {
   const ProgramGraph& graph = recipe.graph;
   std::vector<bool> rounded(graph.value_count());
@@ -56,8 +57,6 @@ std::vector<bool> RoundedBy(const Recipe& recipe) {
   }
   return rounded;
 }
-
-}  // namespace
 
 Roundings::Roundings(const Recipe& unfused)
     : graph_(unfused.graph), rounded_(RoundedBy(unfused)), exact_(graph_.value_count(), true) {

@@ -10,6 +10,9 @@
 
 namespace cotune {
 
+// By value of the recipe's graph: true if the recipe rounds it for all that read it. Inputs are.
+std::vector<bool> RoundedBy(const Recipe& recipe);
+
 // The bits of a program must not depend on the recipe that won (docs/decisions/0020-numerics.md).
 // Steps compute in f32 (f64 for f64). They round a value for all that read it if it is an operand
 // or value of a collective, an output of the program, or leaves the step; other values stay wider.

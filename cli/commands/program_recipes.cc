@@ -26,15 +26,15 @@ Result<RecipesReport> ListRecipes(const ProgramRecipesFlags& flags, Process& pro
     return Fail(ErrorCode::kUsage, "the recipes of one call are listed, and several are given",
                 "--rows", "", "give one number");
   }
+  if (one.program.is_single_collective()) {
+    return Fail(ErrorCode::kUsage, "it is a single collective, which has no recipes", flags.file,
+                "", "see `cotune explain COLLECTIVE SIZE DTYPE`");
+  }
   COTUNE_TRY(const std::unique_ptr<Job> job, JoinAlone(settings, flags.plugins, memory, process));
   const Problem problem = one.program.ProblemAt(one.sizes_bytes.front(), 0);
   const ChoiceList list = job->ListChoices(one.program, problem);
   std::vector<ChoiceId> choices;
   for (const Choice& choice : list.choices) choices.push_back(choice.id);
-  if (one.program.is_single_collective()) {
-    return Fail(ErrorCode::kUsage, "it is a single collective, which has no recipes", flags.file,
-                "", "see `cotune explain COLLECTIVE SIZE DTYPE`");
-  }
   COTUNE_TRY(std::vector<ListedRecipe> recipes,
              GroupByRecipe(job->recipes(), one.program.graph(), choices));
   const uint64_t rows = one.program.RowsAt(problem);

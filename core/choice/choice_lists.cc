@@ -1,8 +1,13 @@
 #include "core/choice/choice_lists.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/check.h"
@@ -149,6 +154,31 @@ class FormLister {
   const Form& form_;
 };
 
+// Knows which recipes exist. Choices whose ids have the same keys of the host in the same steps
+// have one recipe, which is made once for all of them. Any thread.
+class KnownRecipes {
+ public:
+  KnownRecipes(const RecipeSource& source, ProgramGraph graph)
+      : source_(source), graph_(std::move(graph)) {}
+
+  bool Exists(const ChoiceId& id) {
+    std::string keys;
+    for (const ChoiceId& step : id.steps()) {
+      for (const std::string_view key : kHostKeys) keys += step.HostKey(key) + " ";
+    }
+    const std::lock_guard lock(mutex_);
+    const auto [known, is_new] = exists_.try_emplace(std::move(keys), false);
+    if (is_new) known->second = source_.RecipeOf(graph_, id).has_value();
+    return known->second;
+  }
+
+ private:
+  const RecipeSource& source_;
+  const ProgramGraph graph_;
+  std::mutex mutex_;
+  std::map<std::string, bool, std::less<>> exists_;
+};
+
 // The choices of a program with several steps; the list that it gives has refusals only.
 ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const ListingRules& rules,
                              const Program& program, const Problem& problem) {
@@ -179,11 +209,16 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
   // The numerics class that all choices have to have; "": any class will do.
   std::string same_class;
   if (rules.numerics == NumericsRule::kSame) same_class = made.combinations.default_numerics();
-  made.combinations.KeepPossible(
-      [recipes = rules.recipes, graph, same_class](const Choice& choice) {
-        if (!same_class.empty() && choice.numerics != same_class) return false;
-        return recipes->RecipeOf(graph, choice.id).has_value();
-      });
+  auto recipes = std::make_shared<KnownRecipes>(*rules.recipes, graph);
+  made.combinations.KeepPossible([recipes = std::move(recipes), same_class](const Choice& choice) {
+    if (!same_class.empty() && choice.numerics != same_class) return false;
+    // Other collectives have other counts, and a class of a backend's own promises equal bits for
+    // equal problems alone.
+    const bool depends_on_count =
+        !same_class.empty() && same_class != kExactNumerics && same_class != kRankOrderNumerics;
+    if (depends_on_count && !choice.id.HostKey(kViaKey).empty()) return false;
+    return recipes->Exists(choice.id);
+  });
   return made;
 }
 

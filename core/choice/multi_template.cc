@@ -50,6 +50,7 @@ void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_byt
     const bool is_combination = id && combinations.Find(*id).has_value();
     if (std::erase_if(list.choices, is_it) > 0 || is_combination) {
       list.refusals.push_back({each.choice, each.reason});
+      left_out_[size_hint_bytes].push_back(each.choice);
     }
   }
 }
@@ -60,11 +61,11 @@ size_t MultiTemplate::combinations_max(uint64_t size_hint_bytes) const {
 
 std::vector<Choice> MultiTemplate::CombineFastest(uint64_t size_hint_bytes,
                                                   std::span<const Verdict> verdicts) const {
-  const auto& [list, combinations] = lists_.at(size_hint_bytes);
-  std::vector<Choice> combined = combinations.Best(verdicts);
-  std::erase_if(combined, [&refusals = list.refusals](const Choice& choice) {
-    return std::any_of(refusals.begin(), refusals.end(),
-                       [&](const Refusal& refusal) { return refusal.choice == choice.id.text(); });
+  std::vector<Choice> combined = lists_.at(size_hint_bytes).combinations.Best(verdicts);
+  const auto left_out = left_out_.find(size_hint_bytes);
+  if (left_out == left_out_.end()) return combined;
+  std::erase_if(combined, [&ids = left_out->second](const Choice& choice) {
+    return std::find(ids.begin(), ids.end(), choice.id.text()) != ids.end();
   });
   return combined;
 }

@@ -70,6 +70,7 @@ class MultiTemplate {
   std::vector<uint64_t> size_hints_bytes_;
   uint64_t topology_digest_;
   std::map<uint64_t, ListedChoices> lists_;
+  std::map<uint64_t, std::vector<std::string>> left_out_;  // by LeaveOut: no heat has them
   std::map<uint64_t, DecidedCell> cells_;
 };
 

@@ -173,9 +173,9 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
                                     std::optional<int64_t> end_ns, DecidedCell& decided) {
   const auto is_budget_spent = [&] { return end_ns && now_ns_ >= *end_ns; };
   if (!decided.winner || is_budget_spent()) return {};
-  if (Status ready = CallCombinations(cell, problem, decided); !ready) return ready;
+  COTUNE_TRY(const bool has_combinations, CallCombinations(cell, problem, decided));
   // The combinations were compiled within the budget of the cell.
-  if (cell.callers.empty() || is_budget_spent()) return {};
+  if (!has_combinations || cell.callers.empty() || is_budget_spent()) return {};
   COTUNE_TRY(DecidedCell second,
              Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_),
                        end_ns ? *end_ns - now_ns_ : 0));
@@ -186,8 +186,8 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
   return {};
 }
 
-Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
-                                    const DecidedCell& first) {
+Result<bool> CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
+                                          const DecidedCell& first) {
   TuneParts& parts = state_.parts;
   const MultiTemplate& node = *cell.place.node;
   std::vector<std::unique_ptr<ChoiceCaller>> combined;
@@ -198,10 +198,7 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
     to_compile.push_back(caller->get());
     combined.push_back(std::move(*caller));
   }
-  if (combined.empty()) {
-    cell.callers.clear();
-    return {};
-  }
+  if (combined.empty()) return false;
   // The plans of the first heat are still there, so that what they have compiled is found, unless a
   // failure has made their group anew.
   const int64_t warm_timeout_ns = state_.settings.warm_timeout_ns;
@@ -214,7 +211,7 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
     // The thread whose call is stuck still uses them.
     parts.watchdog->Keep(
         std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(combined)));
-    return ready;
+    return Propagate(ready);
   }
   std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
     const Winner& winner = *first.winner;
@@ -225,8 +222,9 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
   std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));
   // The meeting has time of its own: a rank that compiles for all of the time above would come too
   // late for the others.
-  return MeetAfterCompiling(
-      DeadlineAfter(std::max(parts.clock.now_ns(), ready_by_ns), warm_timeout_ns));
+  COTUNE_RETURN_IF_ERROR(MeetAfterCompiling(
+      DeadlineAfter(std::max(parts.clock.now_ns(), ready_by_ns), warm_timeout_ns)));
+  return true;
 }
 
 Status CellTiming::MeetAfterCompiling(int64_t deadline_ns) {

@@ -75,10 +75,10 @@ class CellTiming final : public CellTimer {
   // budget is spent at the beginning or by compiling: it ends at `end_ns`, on the clock of now_ns_.
   Status RaceCombinations(TuneCell& cell, const Problem& problem, std::optional<int64_t> end_ns,
                           DecidedCell& decided);
-  // Makes the callers of the second heat ready: the combinations, and what they have to beat, the
-  // winner of the first and the default. They replace those of the first; none where there is no
-  // combination.
-  Status CallCombinations(TuneCell& cell, const Problem& problem, const DecidedCell& first);
+  // Makes the callers of the second heat ready: the combinations, and those that they have to beat,
+  // the winner of the first heat, its best unfused choice and the default. They replace those of
+  // the first heat. Returns false, and changes nothing, if there is no combination.
+  Result<bool> CallCombinations(TuneCell& cell, const Problem& problem, const DecidedCell& first);
   // Waits for the ranks, which compile for different times. kInterrupted on all of them where one
   // was asked to stop.
   Status MeetAfterCompiling(int64_t deadline_ns);

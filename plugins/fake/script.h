@@ -55,17 +55,18 @@
 //                                 region_prepare, region_launch, region_progress,
 //                                 region_plan_destroy. WORDs are
 //     on=RANK                     on this rank only
-//     choice=NAME                 for this choice only: prepare, launch, progress, plan_destroy,
-//     and
-//                                 these of regions
+//     choice=NAME                 for this choice only: prepare, launch, progress, plan_destroy
+//                                 and these of regions
 //     at=N                        from the Nth of these calls on
 //   HOW is one of the following; the log says when the first two begin
 //     never_returns               the call waits for ever, deaf to its deadline and to abort
-//     never_done                  progress, also of parts and regions, says COTUNE_IN_PROGRESS at
-//     once, again and again crashes                     SIGSEGV crashes_aside               SIGSEGV
-//     on a thread that the call starts overflows                   the stack runs over exits
-//     _exit(0) throws                      std::runtime_error throws_int                  an
-//     exception that is no std::exception
+//     never_done                  progress, also of parts and regions, is COTUNE_IN_PROGRESS always
+//     crashes                     SIGSEGV
+//     crashes_aside               SIGSEGV on a thread that the call starts
+//     overflows                   the stack runs over
+//     exits                       _exit(0)
+//     throws                      std::runtime_error
+//     throws_int                  an exception that is no std::exception
 #ifndef COTUNE_PLUGINS_FAKE_SCRIPT_H_
 #define COTUNE_PLUGINS_FAKE_SCRIPT_H_
 

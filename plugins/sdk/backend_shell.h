@@ -78,8 +78,8 @@ struct RegionOfGroup<Group> {
 //     using Part = ...;
 //     Result<std::unique_ptr<Part>> PreparePart(const Program& part, int64_t deadline_ns);
 //     // Left out, as PrepareRegion of the group then is: no regions, which are collectives with
-//     local
-//     // operations around them. Entries as of ListChoices; COTUNE_UNSUPPORTED refuses the region.
+//     // local operations around them. Entries as of ListChoices; COTUNE_UNSUPPORTED refuses the
+//     region.
 //     // Pure. `region` has a collective.
 //     Result<std::vector<cotune_choice_t>> ListRegion(const Program& region) const;
 //     // Only of backends that offer cotune.libraries/1: "NCCL 2.28.9".

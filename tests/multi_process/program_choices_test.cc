@@ -33,8 +33,8 @@ constexpr int64_t kPatienceNs = 300 * kSecondNs;
 constexpr uint64_t kProgramsByAny = 30;
 constexpr uint64_t kProgramsBySame = 20;
 #else
-constexpr uint64_t kProgramsByAny = 400;
-constexpr uint64_t kProgramsBySame = 100;
+constexpr uint64_t kProgramsByAny = 200;
+constexpr uint64_t kProgramsBySame = 60;
 #endif
 using Bytes = std::vector<std::byte>;
 
