@@ -28,7 +28,7 @@ const cotune_backend_api_t* FakeWithRefusingParts() {
     const void* const found = fake::BackendApi()->get_extension(backend, id);
     if (found == nullptr || std::string_view(id) != COTUNE_PROGRAM_EXTENSION) return found;
     static cotune_program_v1_t refusing = *static_cast<const cotune_program_v1_t*>(found);
-    refusing.launch = [](cotune_plan_t*, const cotune_program_launch_t*, cotune_error_t*) {
+    refusing.launch = [](cotune_program_plan_t*, const cotune_program_launch_t*, cotune_error_t*) {
       return cotune_status_t{COTUNE_UNSUPPORTED};
     };
     return &refusing;
