@@ -502,7 +502,7 @@ std::string RandomBucketProgram(uint64_t seed, int world_size) {
   std::vector<std::string> outputs;
   std::string twice;  // the operand of an earlier collective
   for (uint64_t i = 0; i < collectives; ++i) {
-    const std::string_view rows = number(3) == 0 ? "1" : "R";
+    const std::string_view rows = i > 0 && number(3) == 0 ? "1" : "R";
     const int columns = kColumns[number(std::size(kColumns))];
     inputs += fmt::format("%x{} = input {} [{}, {}]\n", i, dtype, rows, columns);
     std::string operand = fmt::format("%x{}", i);
