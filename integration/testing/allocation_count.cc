@@ -17,6 +17,13 @@ void* operator new(size_t size) {
   return memory;
 }
 
+// std::stable_sort takes its buffer from here. A sanitizer's own version would return memory that
+// the operator delete below must not free.
+void* operator new(size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  ++allocations;
+  return std::malloc(size == 0 ? 1 : size);
+}
+
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
