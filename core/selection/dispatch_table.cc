@@ -343,7 +343,7 @@ void DispatchTable::Compile() {
     while (end < rows_.size() && rows_[end].key.collective == rows_[first].key.collective) ++end;
     DeriveKeys(first, end, derived);
   }
-  slots_.resize(std::bit_ceil((rows_.size() + derived.size()) * 2));
+  slots_.resize(std::bit_ceil((rows_.size() + derived.size()) * 4));
   for (uint32_t row = 0; row < rows_.size(); ++row) PutSlot(rows_[row].key, row);
   for (const auto& [key, row] : derived) PutSlot(key, row);
 }
@@ -428,14 +428,13 @@ int32_t DispatchTable::Lookup(const DispatchKey& key, uint64_t bytes) const noex
   uint32_t low = bucket[0];
   uint32_t high = bucket[1];
   // The range lies in low..high: `high` holds the smallest size of the next width or is the last,
-  // whose end of UINT64_MAX is never compared, so that it holds UINT64_MAX too.
+  // whose end of UINT64_MAX is never compared, so that it holds UINT64_MAX too. A step does not
+  // jump, because a processor cannot predict where a size lies in its width.
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    if (bytes < range_ends_[middle]) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
+    const bool is_behind = bytes >= range_ends_[middle];
+    low = is_behind ? middle + 1 : low;
+    high = is_behind ? high : middle;
   }
   return range_choices_[low];
 }
