@@ -1,13 +1,16 @@
 #include "fusion/fusion_recipes.h"
 
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "fusion/enumerate.h"
 #include "fusion/legality.h"
+#include "fusion/node_links.h"
 #include "fusion/rewrite.h"
 #include "fusion/roundings.h"
 
@@ -22,6 +25,24 @@ FormList FusionRecipes::Forms(const Program& program, uint64_t rows,
   const ProgramSize size{rows, program.group().world_size};
   for (Form& form : list.forms) AddRegions(form, size, rules, list.refusals);
   return list;
+}
+
+Result<Form> FusionRecipes::FormOf(const Program& program, uint64_t rows, const FusionRules& rules,
+                                   const ChoiceId& id) const {
+  COTUNE_TRY(const std::string via, ViaOf(id));
+  COTUNE_TRY(Form form, FormAt(program, rows, rules, via));
+  const std::vector<ChoiceId> steps = id.StepsFor(form.positions.size());
+  std::optional<NodeLinks> links;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    COTUNE_TRY(Region region, RegionOfStep(form, i, steps[i]));
+    if (form.positions[i].is_bucket() || region.nodes.size() == 1) continue;
+    if (!links) links.emplace(form.graph);
+    if (auto reason = WhyLeftOut(DepthOf(form.graph, *links, region), rules)) {
+      return Fail(ErrorCode::kUnsupported, *std::move(reason), steps[i].text());
+    }
+    form.positions[i].regions.push_back(std::move(region));
+  }
+  return form;
 }
 
 Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const {

@@ -19,6 +19,9 @@ namespace cotune {
 class FusionRecipes final : public RecipeSource {
  public:
   FormList Forms(const Program& program, uint64_t rows, const FusionRules& rules) const override;
+  // The id's regions are all that its positions have.
+  Result<Form> FormOf(const Program& program, uint64_t rows, const FusionRules& rules,
+                      const ChoiceId& id) const override;
   // kUnsupported also if a region is illegal, or the regions are so together.
   Result<Recipe> RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const override;
 };

@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/recipe/recipe_id.h"
+#include "core/testing/random_program.h"
+#include "fmt/format.h"
 
 namespace cotune {
 namespace {
@@ -46,6 +52,61 @@ TEST(FusionRecipesTest, TheUnfusedFormHasTheRegions) {
   off.enabled = false;
   const FormList without = FusionRecipes().Forms(program, 16, off);
   EXPECT_THAT(without.forms[0].positions[0].regions, IsEmpty());
+}
+
+// The id of a form with one region, which is that of the position `at`.
+ChoiceId IdOf(const Form& form, size_t at, const Region& region) {
+  std::string text;
+  for (size_t i = 0; i < form.positions.size(); ++i) {
+    std::string keys;
+    if (i == at) keys = fmt::format("{}={}", kFuseKey, FuseText(form.graph, region));
+    if (!form.via.empty()) keys += fmt::format("{}via={}", keys.empty() ? "" : "&", form.via);
+    text += fmt::format("{}fake/a{}{}", i == 0 ? "" : "+", keys.empty() ? "" : "?", keys);
+  }
+  return Id(text);
+}
+
+// The form of an id is the listed one with the id's region alone, and rules leave out the same.
+TEST(FusionRecipesTest, AnIdHasTheFormThatIsListed) {
+  const FusionRecipes source;
+  FusionRules bare_only;
+  bare_only.enabled = false;
+  FusionRules shallow;
+  shallow.max_depth = 1;
+  size_t regions = 0;
+  size_t left_out = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const std::string text = seed % 4 == 0 ? RandomBucketProgram(seed, 3) : RandomProgram(seed, 3);
+    const Program program = Program::Bind(Graph(text), {MemoryKind::kHost, 3, 3}).value();
+    const FormList all = source.Forms(program, 6, {});
+    const FormList few = source.Forms(program, 6, shallow);
+    for (size_t which = 0; which < all.forms.size(); ++which) {
+      const Form& form = all.forms[which];
+      for (size_t at = 0; at < form.positions.size(); ++at) {
+        for (const Region& region : form.positions[at].regions) {
+          const ChoiceId id = IdOf(form, at, region);
+          SCOPED_TRACE(fmt::format("seed {}: {}", seed, id.text()));
+          ++regions;
+          const Form found = source.FormOf(program, 6, {}, id).value();
+          EXPECT_EQ(found.via, form.via);
+          EXPECT_EQ(found.graph, form.graph);
+          ASSERT_EQ(found.positions.size(), form.positions.size());
+          for (size_t i = 0; i < form.positions.size(); ++i) {
+            EXPECT_EQ(found.positions[i].collectives, form.positions[i].collectives);
+          }
+          EXPECT_THAT(found.positions[at].regions, ElementsAre(region));
+          EXPECT_FALSE(source.FormOf(program, 6, bare_only, id).has_value());
+          const std::vector<Region>& allowed = few.forms[which].positions[at].regions;
+          const bool is_allowed =
+              std::find(allowed.begin(), allowed.end(), region) != allowed.end();
+          left_out += is_allowed ? 0 : 1;
+          EXPECT_EQ(source.FormOf(program, 6, shallow, id).has_value(), is_allowed);
+        }
+      }
+    }
+  }
+  EXPECT_GT(regions, 100);
+  EXPECT_GT(left_out, 20);
 }
 
 // An id means the same whatever the rules are: a region that is too deep for them has its recipe.

@@ -157,12 +157,12 @@ std::optional<std::string> Legality::WhyNotRecipe(const Recipe& recipe) const {
                            *changed);
 }
 
-RegionDepth Legality::DepthOf(const Region& region) const {
-  const size_t collective = CollectiveOf(graph_, region);
+RegionDepth DepthOf(const ProgramGraph& graph, const NodeLinks& links, const Region& region) {
+  const size_t collective = CollectiveOf(graph, region);
   RegionDepth depth;
   for (const size_t node : region.nodes) {
     if (node == collective) continue;
-    ++(IsBefore(node, collective) ? depth.before : depth.after);
+    ++(links.after(node)[collective] ? depth.before : depth.after);
   }
   return depth;
 }

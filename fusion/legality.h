@@ -28,6 +28,8 @@ struct RegionDepth {
   int32_t after = 0;
 };
 
+RegionDepth DepthOf(const ProgramGraph& graph, const NodeLinks& links, const Region& region);
+
 // Judges regions of one graph; every reason is a text for people. It is made once for all regions
 // of the graph, which outlives it. Immutable.
 class Legality {
@@ -56,7 +58,9 @@ class Legality {
   // the unfused recipe, because its regions cut other steps in two, or join them.
   std::optional<std::string> WhyNotRecipe(const Recipe& recipe) const;
 
-  RegionDepth DepthOf(const Region& region) const;
+  RegionDepth DepthOf(const Region& region) const {
+    return cotune::DepthOf(graph_, links_, region);
+  }
 
  private:
   bool IsBefore(size_t node, size_t collective) const { return links_.after(node)[collective]; }

@@ -39,17 +39,23 @@ std::optional<std::string> WhyTooLarge(const Form& form, const Program& program,
 std::vector<Form> Rewrites(const Program& program, uint64_t rows, const FusionRules& rules,
                            std::vector<Refusal>& refusals) {
   std::vector<Form> forms;
-  const std::string name = fmt::format("{}={}", kViaKey, kBucket);
-  Result<Form> bucket = BucketForm(program.graph());
-  std::optional<std::string> reason = WhyLeftOut(rules);
-  if (!bucket) {
-    refusals.push_back({name, bucket.error().what});
-  } else if (!reason && !(reason = WhyTooLarge(*bucket, program, rows))) {
+  Result<Form> bucket = FormAt(program, rows, rules, kBucket);
+  if (bucket) {
     forms.push_back(*std::move(bucket));
   } else {
-    refusals.push_back({name, *std::move(reason)});
+    refusals.push_back({fmt::format("{}={}", kViaKey, kBucket), bucket.error().what});
   }
   return forms;
+}
+
+Result<Form> FormAt(const Program& program, uint64_t rows, const FusionRules& rules,
+                    std::string_view via) {
+  COTUNE_TRY(Form form, FormVia(program.graph(), via));
+  if (via.empty()) return form;
+  std::optional<std::string> reason = WhyLeftOut(rules);
+  if (!reason) reason = WhyTooLarge(form, program, rows);
+  if (reason) return Fail(ErrorCode::kUnsupported, *std::move(reason));
+  return form;
 }
 
 Result<Form> FormVia(const ProgramGraph& graph, std::string_view via) {

@@ -20,6 +20,11 @@ namespace cotune {
 std::vector<Form> Rewrites(const Program& program, uint64_t rows, const FusionRules& rules,
                            std::vector<Refusal>& refusals);
 
+// The form `via` of a program at R rows; "": the program as it is. kUnsupported: the program has no
+// such form, or rules leave it out, with the reason.
+Result<Form> FormAt(const Program& program, uint64_t rows, const FusionRules& rules,
+                    std::string_view via);
+
 // The form that the key `via` of an id names, also one that rules leave out; "": the program as it
 // is. kUnsupported: the program has no such form, with the reason.
 Result<Form> FormVia(const ProgramGraph& graph, std::string_view via);

@@ -416,18 +416,21 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareChoice(const 
 std::vector<NearbyChoice> Dispatcher::WinnersFor(const PlanKey& key, const Program& program) const {
   const ChoiceId& id = ChosenBy(key);
   std::vector<NearbyChoice> winners;
-  Choice unlisted{.id = id};
   if (key.table == nullptr) {
     auto agreed = FindAgreedSteps(program, key.problem, id);
     if (agreed) winners.push_back(*std::move(agreed));
   } else {
     winners = WinnersOf(job_.groups(), program, *key.table, key.problem);
-    // Its backend may list it as refused here, because it is not worth trying, and run it.
+  }
+  if (!winners.empty() || !MayRunUnlisted(key)) return winners;
+  // Its backend may list it as refused here, because it is not worth trying, and run it.
+  Choice unlisted{.id = id};
+  if (key.table != nullptr) {
     if (const auto measured = AtMeasuredSize(*key.table, program, key.problem)) {
       unlisted = FindChoice(job_.groups(), program, *measured, id).value_or(std::move(unlisted));
     }
   }
-  if (winners.empty() && MayRunUnlisted(key)) winners.push_back({std::move(unlisted), false});
+  winners.push_back({std::move(unlisted), false});
   return winners;
 }
 
@@ -449,9 +452,16 @@ Result<std::vector<Attempt>> Dispatcher::AttemptsFor(const PlanKey& key, const P
   if (key.choice_index != DispatchTable::kNoChoice) {
     const std::string id = ChosenBy(key).text();
     std::vector<NearbyChoice> winners = WinnersFor(key, program);
+    // No other choice follows one that is listed for the call (Try), and to list others takes time.
+    const bool is_last =
+        !winners.empty() && winners.front().is_listed_here && winners.front().next_size_bytes == 0;
+    if (is_last) {
+      attempts.push_back({std::move(winners.front())});
+      return attempts;
+    }
     if (winners.empty()) {
       refused = fmt::format("{}: {}", id,
-                            ListedRefusal(job_.groups(), program, key.problem, ChosenBy(key))
+                            FindRefusal(job_.groups(), program, key.problem, ChosenBy(key))
                                 .value_or("no backend offers it for this call"));
     }
     if (key.table != nullptr) {

@@ -244,7 +244,8 @@ class Dispatcher {
   // it.
   bool MayRunUnlisted(const PlanKey& key) const;
   // Returns the choices that may run the call, in the order in which they are tried: those of the
-  // table (AttemptsOf), and then the default. `refused`: why the table's choice is not the first.
+  // table (AttemptsOf), and then the default; the winner alone if it is listed for the call.
+  // `refused`: why the table's choice is not the first.
   Result<std::vector<Attempt>> AttemptsFor(const PlanKey& key, const Program& program,
                                            std::string& refused) const;
   // Makes the plan ready. nullptr: the choice cannot run the call, on no rank, and `refused` says

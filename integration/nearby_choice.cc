@@ -61,7 +61,7 @@ std::optional<NearbyChoice> FindNearby(const BackendGroups& groups, const Progra
     return NearbyChoice{*std::move(here), true};
   }
   if (!measured || measured->count == problem.count) return std::nullopt;
-  if (ListedRefusal(groups, program, problem, id)) return std::nullopt;
+  if (FindRefusal(groups, program, problem, id)) return std::nullopt;
   std::optional<Choice> there = FindChoice(groups, program, *measured, id);
   if (!there || !AllowsNumerics(groups, program, problem, *there)) return std::nullopt;
   return NearbyChoice{*std::move(there), false};
@@ -136,14 +136,6 @@ bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
     return std::any_of(known.begin(), known.end(),
                        [&](const ChoiceId& each) { return each.backend() == step.backend(); });
   });
-}
-
-std::optional<std::string> ListedRefusal(const BackendGroups& groups, const Program& program,
-                                         const Problem& problem, const ChoiceId& id) {
-  for (const Refusal& refusal : ListChoicesOf(groups, program, problem).refusals) {
-    if (refusal.choice == id.text()) return refusal.reason;
-  }
-  return std::nullopt;
 }
 
 }  // namespace cotune

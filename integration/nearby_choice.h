@@ -85,10 +85,6 @@ std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& prog
 // Returns whether all steps of a choice run by backends that run steps of the other one. Pure.
 bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id);
 
-// Returns why a backend lists the choice as refused; nothing if none does. Pure.
-std::optional<std::string> ListedRefusal(const BackendGroups& groups, const Program& program,
-                                         const Problem& problem, const ChoiceId& id);
-
 }  // namespace cotune
 
 #endif  // COTUNE_INTEGRATION_NEARBY_CHOICE_H_

@@ -47,12 +47,16 @@ ListedChoices RefuseAll(std::string reason) {
 }
 
 // Collects the choices of the positions of a form: those of a collective by itself, then those of
-// its regions, which have the key `fuse`. Adds refusals.
+// its regions, which have the key `fuse`. Adds refusals. Positions that are alike have one list,
+// unless `wanted`, an id of the form, has other choices for them.
 class FormLister {
  public:
   FormLister(const std::vector<const Backend*>& backends, const ListingRules& rules,
-             const Program& program, const Problem& problem, const Form& form)
-      : backends_(backends), rules_(rules), program_(program), problem_(problem), form_(form) {}
+             const Program& program, const Problem& problem, const Form& form,
+             const ChoiceId* wanted)
+      : backends_(backends), rules_(rules), program_(program), problem_(problem), form_(form) {
+    if (wanted != nullptr) wanted_ = wanted->StepsFor(form.positions.size());
+  }
 
   Result<ChoiceCombinations> List(std::vector<Refusal>& refusals) const {
     COTUNE_TRY(const std::vector<BackendCall> bare, CallsOf(form_.Buckets()));
@@ -67,7 +71,8 @@ class FormLister {
                             bare[place].why_plain});
       }
       const std::vector<RegionCall> regions = RegionCalls(position, place, refusals);
-      const std::string surroundings = SurroundingsOf(regions);
+      std::string surroundings = SurroundingsOf(regions);
+      if (!wanted_.empty()) surroundings += wanted_[place].text();
       if (combinations.AddToEqual(problem, surroundings, place)) continue;
       ChoiceList alone = ListStep(backends_, rules_, bare[place].program, problem);
       refusals.insert(refusals.end(), alone.refusals.begin(), alone.refusals.end());
@@ -152,6 +157,7 @@ class FormLister {
   const Program& program_;
   const Problem& problem_;
   const Form& form_;
+  std::vector<ChoiceId> wanted_;
 };
 
 // Knows which recipes exist. Choices whose ids have the same keys of the host in the same steps
@@ -179,22 +185,24 @@ class KnownRecipes {
   std::map<std::string, bool, std::less<>> exists_;
 };
 
-// The choices of a program with several steps; the list that it gives has refusals only.
-ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const ListingRules& rules,
-                             const Program& program, const Problem& problem) {
-  const ProgramGraph& graph = program.graph();
-  if (graph.collectives().size() < graph.nodes().size() && !rules.has_parts) {
-    return RefuseAll(
-        "no backend that is loaded runs the local operations of programs on this memory");
-  }
+// Why no choice runs the program; nothing if some may.
+std::optional<std::string> WhyNoChoice(const ListingRules& rules, const ProgramGraph& graph) {
   COTUNE_CHECK(rules.recipes != nullptr, "a program with several steps has recipes");
+  if (graph.collectives().size() == graph.nodes().size() || rules.has_parts) return std::nullopt;
+  return "no backend that is loaded runs the local operations of programs on this memory";
+}
+
+// The choices of these forms of a program with several steps, or of those only that have to do with
+// an id. The list that it gives has refusals only.
+ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const ListingRules& rules,
+                             const Program& program, const Problem& problem, FormList forms,
+                             const ChoiceId* wanted = nullptr) {
   ListedChoices made;
-  FormList forms = rules.recipes->Forms(program, program.RowsAt(problem), rules.fusion);
   made.list.refusals = std::move(forms.refusals);
   for (const Form& form : forms.forms) {
     std::vector<Refusal> refusals;
     Result<ChoiceCombinations> combinations =
-        FormLister(backends, rules, program, problem, form).List(refusals);
+        FormLister(backends, rules, program, problem, form, wanted).List(refusals);
     if (!combinations && form.via.empty()) return RefuseAll(combinations.error().ToText());
     if (!combinations) {
       made.list.refusals.push_back({fmt::format("via={}", form.via), combinations.error().what});
@@ -209,7 +217,7 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
   // The numerics class that all choices have to have; "": any class will do.
   std::string same_class;
   if (rules.numerics == NumericsRule::kSame) same_class = made.combinations.default_numerics();
-  auto recipes = std::make_shared<KnownRecipes>(*rules.recipes, graph);
+  auto recipes = std::make_shared<KnownRecipes>(*rules.recipes, program.graph());
   made.combinations.KeepPossible([recipes = std::move(recipes), same_class](const Choice& choice) {
     if (!same_class.empty() && choice.numerics != same_class) return false;
     // Other collectives have other counts, and a class of a backend's own promises equal bits for
@@ -227,7 +235,10 @@ ListedChoices ListOf(const std::vector<const Backend*>& backends, const ListingR
   if (program.is_single_collective()) {
     return {ListStep(backends, rules, program, problem), {}};
   }
-  ListedChoices listed = ChoicesOfForms(backends, rules, program, problem);
+  if (auto reason = WhyNoChoice(rules, program.graph())) return RefuseAll(*std::move(reason));
+  ListedChoices listed =
+      ChoicesOfForms(backends, rules, program, problem,
+                     rules.recipes->Forms(program, program.RowsAt(problem), rules.fusion));
   FormChoices::FirstHeat heat = listed.combinations.First();
   listed.list.choices = std::move(heat.choices);
   for (const ChoiceId& id : heat.left_out) {
@@ -235,6 +246,19 @@ ListedChoices ListOf(const std::vector<const Backend*>& backends, const ListingR
         {id.text(), fmt::format("beyond {} choices of the first heat", kHeatChoicesMax)});
   }
   return listed;
+}
+
+// As much of the list of a program as has to do with an id: its form, with its regions. The program
+// as it is stays beside another form, because its default choice decides about numerics=same.
+ListedChoices ListForId(const std::vector<const Backend*>& backends, const ListingRules& rules,
+                        const Program& program, const Problem& problem, const ChoiceId& id) {
+  if (auto reason = WhyNoChoice(rules, program.graph())) return RefuseAll(*std::move(reason));
+  Result<Form> form = rules.recipes->FormOf(program, program.RowsAt(problem), rules.fusion, id);
+  if (!form) return {{{}, {{id.text(), form.error().what}}}, {}};
+  FormList forms;
+  if (!form->via.empty()) forms.forms.push_back(FormWithoutRegions("", program.graph()));
+  forms.forms.push_back(*std::move(form));
+  return ChoicesOfForms(backends, rules, program, problem, std::move(forms), &id);
 }
 
 std::vector<const Backend*> BackendsInUse(const BackendGroups& groups) {
@@ -275,10 +299,24 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
   const std::vector<const Backend*> backends = BackendsInUse(groups);
   const ListingRules rules = RulesOf(groups);
   if (!program.is_single_collective()) {
-    return ChoicesOfForms(backends, rules, program, problem).combinations.Find(id);
+    return ListForId(backends, rules, program, problem, id).combinations.Find(id);
   }
   for (Choice& choice : ListStep(backends, rules, program, problem).choices) {
     if (choice.id == id) return std::move(choice);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> FindRefusal(const BackendGroups& groups, const Program& program,
+                                       const Problem& problem, const ChoiceId& id) {
+  const std::vector<const Backend*> backends = BackendsInUse(groups);
+  const ListingRules rules = RulesOf(groups);
+  ChoiceList list = program.is_single_collective()
+                        ? ListStep(backends, rules, program, problem)
+                        : ListForId(backends, rules, program, problem, id).list;
+  list.refusals.insert(list.refusals.begin(), groups.refusals().begin(), groups.refusals().end());
+  for (Refusal& refusal : list.refusals) {
+    if (refusal.choice == id.text()) return std::move(refusal.reason);
   }
   return std::nullopt;
 }

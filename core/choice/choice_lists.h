@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/backend/backend_groups.h"
@@ -50,6 +51,10 @@ ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const List
 // nothing where no backend lists it. Pure.
 std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
                                  const Problem& problem, const ChoiceId& id);
+
+// The reason for which the choice with this id is refused; nothing where none is given. Pure.
+std::optional<std::string> FindRefusal(const BackendGroups& groups, const Program& program,
+                                       const Problem& problem, const ChoiceId& id);
 
 // The caller of a choice that is listed or found; program and groups outlive it. kUnsupported: a
 // backend of the choice is not in use, or the id names no recipe of the program, or has another

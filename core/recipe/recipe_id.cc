@@ -79,20 +79,22 @@ std::string FuseText(const ProgramGraph& graph, const Region& region) {
   return text;
 }
 
+Result<Region> RegionOfStep(const Form& form, size_t position, const ChoiceId& step) {
+  const Position& at = form.positions[position];
+  if (!at.is_bucket()) return RegionOf(form.graph, at.collectives.front(), step);
+  if (step.HostKey(kFuseKey).empty()) return Region{at.collectives};
+  return Fail(ErrorCode::kUnsupported, "nothing runs inside of a bucket", step.text());
+}
+
 Result<Recipe> RecipeByFuseKeys(const ProgramGraph& graph, const ChoiceId& id) {
   return RecipeOfForm(FormWithoutRegions("", graph), id);
 }
 
 Result<Recipe> RecipeOfForm(const Form& form, const ChoiceId& id) {
   COTUNE_TRY(const std::vector<ChoiceId> steps, ChoicesFor(form.positions.size(), id));
-  std::vector<Region> regions = form.Buckets();
+  std::vector<Region> regions;
   for (size_t i = 0; i < steps.size(); ++i) {
-    const Position& position = form.positions[i];
-    if (position.is_bucket() && steps[i].HostKey(kFuseKey).empty()) continue;
-    if (position.is_bucket()) {
-      return Fail(ErrorCode::kUnsupported, "nothing runs inside of a bucket", steps[i].text());
-    }
-    COTUNE_TRY(Region region, RegionOf(form.graph, position.collectives.front(), steps[i]));
+    COTUNE_TRY(Region region, RegionOfStep(form, i, steps[i]));
     if (region.nodes.size() > 1) regions.push_back(std::move(region));
   }
   return MakeRecipe(form.graph, regions);

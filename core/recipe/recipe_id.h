@@ -29,6 +29,11 @@ Result<std::string> ViaOf(const ChoiceId& id);
 // surroundings have the same text.
 std::string FuseText(const ProgramGraph& graph, const Region& region);
 
+// The region of a form's position that the key `fuse` of a step names; of a step without it, the
+// collectives of the position alone. kUnsupported: the key names no operation, or the position is a
+// bucket.
+Result<Region> RegionOfStep(const Form& form, size_t position, const ChoiceId& step);
+
 // The recipe of a graph by the `fuse` keys of an id, whatever its form is. kUnsupported: the id has
 // another number of steps, a key names no operation, or the steps would wait for each other.
 Result<Recipe> RecipeByFuseKeys(const ProgramGraph& graph, const ChoiceId& id);

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -19,6 +20,17 @@ std::vector<Region> Form::Buckets() const {
     if (position.is_bucket()) buckets.push_back({position.collectives});
   }
   return buckets;
+}
+
+Result<Form> RecipeSource::FormOf(const Program& program, uint64_t rows, const FusionRules& rules,
+                                  const ChoiceId& id) const {
+  COTUNE_TRY(const std::string via, ViaOf(id));
+  FormList list = Forms(program, rows, rules);
+  for (Form& form : list.forms) {
+    if (form.via == via) return std::move(form);
+  }
+  return Fail(ErrorCode::kUnsupported, fmt::format("the program has no form {}={}", kViaKey, via),
+              id.text());
 }
 
 FormList UnfusedRecipes::Forms(const Program& program, uint64_t /*rows*/,

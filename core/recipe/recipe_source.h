@@ -52,6 +52,12 @@ class RecipeSource {
   // The forms of a program at R rows in a fixed order.
   virtual FormList Forms(const Program& program, uint64_t rows, const FusionRules& rules) const = 0;
 
+  // The form that an id names, whose positions need no regions but those of the id. It is made at
+  // the first call of a size, where Forms would take longer. kUnsupported: there is none at R rows,
+  // or rules leave it or a region out, with the reason. This one looks for it among all forms.
+  virtual Result<Form> FormOf(const Program& program, uint64_t rows, const FusionRules& rules,
+                              const ChoiceId& id) const;
+
   // The recipe that the host's keys of an id name (kHostKeys), also one that rules leave out.
   // kUnsupported: there is none, with the reason.
   virtual Result<Recipe> RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const = 0;

@@ -139,8 +139,8 @@ class DispatchTable {
 
   std::vector<DispatchRow> rows_;
   std::vector<ChoiceId> choices_;
-  // Open addressing, power of two, at most a quarter full: one for each row, and for each key with a
-  // relative. The latter are 728 at most: for each of two kinds of memory and two classes of
+  // Open addressing, power of two, at most a quarter full: one for each row, and for each key with
+  // a relative. The latter are 728 at most: for each of two kinds of memory and two classes of
   // buffers 7 dtypes and 2 places, with 5 reductions of two collectives and without one of the
   // other three.
   std::vector<Slot> slots_;

@@ -107,6 +107,14 @@ std::string RunChoices(Job& job, const std::string& text, uint64_t rows, uint32_
   const Problem problem = program.ProblemAtRows(rows, job.topology_digest());
   Operands operands(program, rows, job.rank(), salt);
   for (const Choice& choice : ListChoicesOf(job.groups(), program, problem).choices) {
+    // A part of them, because each of these lists the choices anew.
+    const bool is_looked_for = choices % 5 == 0;
+    const std::optional<Choice> found =
+        is_looked_for ? FindChoice(job.groups(), program, problem, choice.id) : choice;
+    if (!found || found->id != choice.id || found->numerics != choice.numerics ||
+        found->is_capturable != choice.is_capturable) {
+      return choice.id.text() + " is listed, and not found";
+    }
     auto caller = MakeCaller(job.groups(), program, problem, choice);
     if (!caller) return caller.error().ToText();
     if (Status ready = (*caller)->Precompile(job.clock().now_ns() + 60 * kSecondNs); !ready) {
