@@ -193,6 +193,14 @@ TEST_F(RanksTest, RunHasNoJsonAndPassesSettingsOn) {
   const ProgramEnd passed =
       Run({"run", "--ranks", "1", "--budget", "7s", "--", "/bin/sh", "-c", "echo $COTUNE_BUDGET"});
   EXPECT_EQ(passed.out, "7s\n") << passed.err;
+  // A flag counts more than a variable of the setting's other name.
+  setenv("COTUNE_ENABLE_CUSTOM_OP_FUSION", "on", 1);
+  const ProgramEnd other =
+      Run({"run", "--ranks", "1", "--collective-fusion-enabled", "off", "--", "/bin/sh", "-c",
+           "echo $COTUNE_COLLECTIVE_FUSION_ENABLED "
+           "-$COTUNE_ENABLE_CUSTOM_OP_FUSION-"});
+  unsetenv("COTUNE_ENABLE_CUSTOM_OP_FUSION");
+  EXPECT_EQ(other.out, "off --\n") << other.err;
   EXPECT_NE(Run({"run", "--help"}).out.find("goes to standard error behind \"[rank N] \""),
             std::string::npos);
 }

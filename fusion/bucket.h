@@ -13,9 +13,6 @@ namespace cotune {
 // The value of the key `via` in the ids of this form.
 inline constexpr char kBucket[] = "bucket";
 
-// A packed value has at most so many bytes.
-inline constexpr uint64_t kBucketBytesMax = uint64_t{1} << 30;
-
 // The form in which collectives run in buckets of 2 to 16: all_reduces or broadcasts of one
 // reduction, root and dtype that do not depend on each other. The graph is that of the program with
 // copies, which are casts to the same dtype, of the operands and values that lie in memory of the

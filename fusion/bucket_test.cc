@@ -116,6 +116,10 @@ TEST(BucketTest, ItsCallIsOneCollectiveOfThePackedValue) {
   EXPECT_EQ(calls[0].problem.cls.program_digest, 0u);
   // 320, 12 and 4000 bytes, each rounded up to 256.
   EXPECT_EQ(calls[0].problem.count, (512u + 256u + 4096u) / 4);
+  const auto large = BackendCalls(recipe, program, uint64_t{1} << 28, 7);
+  ASSERT_FALSE(large.has_value());
+  EXPECT_EQ(large.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(large.error().what, HasSubstr("of which 1073741824 are the most"));
 }
 
 TEST(BucketTest, OnlyCollectivesOfOneKindThatDoNotDependAreOne) {

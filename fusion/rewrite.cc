@@ -27,9 +27,9 @@ std::optional<std::string> WhyTooLarge(const Form& form, const Program& program,
     std::vector<ValueIndex> pieces;
     for (const size_t node : bucket.nodes) pieces.push_back(form.graph.value_of_node(node));
     const uint64_t bytes = PackedBytes(form.graph, pieces, program.group().world_size, rows);
-    if (bytes <= kBucketBytesMax) continue;
+    if (bytes <= kPackedBytesMax) continue;
     return fmt::format("a packed value would have {} bytes, of which {} are the most", bytes,
-                       kBucketBytesMax);
+                       kPackedBytesMax);
   }
   return std::nullopt;
 }

@@ -1,8 +1,10 @@
 // `cotune run`: start any program as several ranks.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -27,6 +29,18 @@ Error RankLostError(const std::string& what, const std::vector<int>& ranks) {
           ranks};
 }
 
+// Removes the variables of a setting that a flag has set, under the names that no flag has: a flag
+// counts more than a variable, and the program will see both as variables.
+void DropOtherNames(const SettingSpec& setting, const SettingFlags& flags) {
+  std::vector<std::string_view> names = AliasesOf(setting);
+  names.push_back(setting.name);
+  for (const std::string_view name : names) {
+    const bool is_flag = std::any_of(flags.values.begin(), flags.values.end(),
+                                     [&](const auto& flag) { return flag.first == name; });
+    if (!is_flag) unsetenv(VariableName(name).c_str());
+  }
+}
+
 // Programs that link cotune read settings from their environment: flags become variables there.
 Status PassSettingsOn(const SettingFlags& flags) {
   if (!flags.backend_values.empty()) {
@@ -35,7 +49,8 @@ Status PassSettingsOn(const SettingFlags& flags) {
                 "write it into a settings file and name that with --config");
   }
   for (const auto& [name, text] : flags.values) {
-    if (FindSetting(name) == nullptr) continue;
+    const SettingSpec* const setting = FindSetting(name);
+    if (setting == nullptr) continue;
     // The program may change its folder before it creates a group.
     std::string value = text;
     if (name == "database" && !text.empty()) {
@@ -43,6 +58,7 @@ Status PassSettingsOn(const SettingFlags& flags) {
       const std::filesystem::path whole = std::filesystem::absolute(text, error);
       if (!error) value = whole.string();
     }
+    DropOtherNames(*setting, flags);
     setenv(VariableName(name).c_str(), value.c_str(), 1);
   }
   if (flags.settings_file) setenv("COTUNE_CONFIG", flags.settings_file->c_str(), 1);

@@ -11,9 +11,10 @@
 namespace cotune {
 namespace {
 
-bool HasRaced(const Verdict& verdict) {
-  return verdict.has_time() &&
-         (verdict.outcome == Outcome::kTimed || verdict.outcome == Outcome::kOutpaced);
+// One that was outpaced has no time that compares with those of the choices which stayed: its
+// rounds were the first ones.
+bool StayedInRace(const Verdict& verdict) {
+  return verdict.has_time() && verdict.outcome == Outcome::kTimed;
 }
 
 // Choices with a key of the host in the order in which they get room: the backends of the first
@@ -120,7 +121,7 @@ std::vector<Choice> FormChoices::Best(std::span<const Verdict> verdicts) const {
     const auto index = static_cast<size_t>(form - forms_.begin());
     of_forms[index].push_back(verdict);
     of_forms[index].back().id = verdict.id.WithoutHostKey(kViaKey);
-    if (!HasRaced(verdict) || (fastest_ns >= 0 && verdict.median_ns >= fastest_ns)) continue;
+    if (!StayedInRace(verdict) || (fastest_ns >= 0 && verdict.median_ns >= fastest_ns)) continue;
     fastest = index;
     fastest_ns = verdict.median_ns;
   }

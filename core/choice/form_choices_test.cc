@@ -111,6 +111,23 @@ TEST(FormChoicesTest, TheSecondHeatCombinesTheChoicesOfTheFastestForm) {
   EXPECT_EQ(best.front().id.text(), "host/way4?via=other+host/way5?via=other");
 }
 
+// Times of its first rounds do not compare with those of all rounds.
+TEST(FormChoicesTest, AChoiceThatWasOutpacedMakesNoFormTheFastest) {
+  FormChoices forms;
+  forms.Add("", Combinations(2, 9));
+  forms.Add("other", Combinations(2, 9));
+  std::vector<Verdict> verdicts;
+  for (const Choice& choice : forms.First().choices) {
+    verdicts.push_back(Timed(choice.id.text(), 1000));
+    if (choice.id.HostKey("via").empty()) continue;
+    verdicts.back().median_ns = 700;
+    verdicts.back().outcome = Outcome::kOutpaced;
+  }
+  const std::vector<Choice> best = forms.Best(verdicts);
+  ASSERT_FALSE(best.empty());
+  for (const Choice& choice : best) EXPECT_EQ(choice.id.HostKey("via"), "") << choice.id.text();
+}
+
 TEST(FormChoicesTest, TheBackendsOfAFormTakeTurnsForRoom) {
   std::vector<Choice> choices;
   for (int i = 0; i < 70; ++i) choices.push_back({.id = Id("nccl/way" + std::to_string(i))});

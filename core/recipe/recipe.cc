@@ -115,6 +115,11 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
       Problem problem = is_bucket
                             ? PackedProblem(recipe, own, step, rows, topology_digest)
                             : own.ProblemOf(step.backend_step()->first(), rows, topology_digest);
+      if (is_bucket && problem.bytes() > kPackedBytesMax) {
+        return Fail(ErrorCode::kUnsupported,
+                    fmt::format("a packed value would have {} bytes, of which {} are the most",
+                                problem.bytes(), kPackedBytesMax));
+      }
       problem.cls.buffer_class = group.buffers;
       COTUNE_TRY(Program single, Program::SingleCollective(problem.cls));
       calls.push_back({std::move(single), problem, std::move(why_plain)});

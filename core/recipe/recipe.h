@@ -84,13 +84,16 @@ struct BackendCall {
 // The calls of the backend steps at R rows of a program that the recipe runs, in the order of
 // Recipe::backend_steps(). If the program's operands are registered, so are the buffers of a step
 // whose operands and values all are such operands. kUsage: the graph does not fit the group of the
-// program, or a step cannot be sized by its collective.
+// program, or a step cannot be sized by its collective. kUnsupported: a packed value would be too
+// large.
 Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Program& program,
                                               uint64_t rows, uint64_t topology_digest);
 
 // Each piece of a packed value begins at a multiple of so many bytes. The bytes between two pieces
 // take part in the collective and are never read.
 inline constexpr uint64_t kPieceAlignmentBytes = 256;
+// A packed value has at most so many bytes.
+inline constexpr uint64_t kPackedBytesMax = uint64_t{1} << 30;
 // The bytes of a packed value at R rows.
 uint64_t PackedBytes(const ProgramGraph& graph, const std::vector<ValueIndex>& pieces,
                      int32_t world_size, uint64_t rows);

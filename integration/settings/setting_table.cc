@@ -151,13 +151,21 @@ std::string Read(std::string_view text, NumericsRule* value) {
   return "it is neither any nor same";
 }
 
+// Without those at both ends.
+std::string_view WithoutSpaces(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t";
+  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+}
+
 // Kinds of fusion: words between commas. No word and "none" are the empty set.
 std::string Read(std::string_view text, uint8_t* value) {
   *value = 0;
-  if (text.empty() || text == "none") return "";
+  const std::string_view all = WithoutSpaces(text);
+  if (all.empty() || all == "none") return "";
   while (true) {
     const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view word = text.substr(0, comma);
+    const std::string_view word = WithoutSpaces(text.substr(0, comma));
     const auto found = std::find_if(kFusionTypeNames.begin(), kFusionTypeNames.end(),
                                     [&](const auto& named) { return named.first == word; });
     if (found == kFusionTypeNames.end()) {

@@ -42,14 +42,14 @@ std::string DefaultSettingsFile(const SettingSources& sources) {
   return access(path.c_str(), F_OK) == 0 ? path : "";
 }
 
-// The settings so far, and the last value that was given under each name and alias.
+// The settings so far, and what one source gave under each name and alias.
 struct Resolution {
   struct Given {
     std::string value;
     std::string origin;
   };
   ResolvedSettings resolved;
-  std::map<std::string, Given, std::less<>> given;
+  std::map<std::string, Given, std::less<>> given;  // by the source that is read
 };
 
 // `name`: of the setting, or an alias.
@@ -187,8 +187,8 @@ Status ApplyFlags(const SettingSources& sources, Resolution& resolution) {
   return {};
 }
 
-// A setting and its alias must not contradict each other, because neither counts more than the
-// other.
+// A setting and its alias must not contradict each other in one source, where neither counts more
+// than the other.
 Status CheckAliases(const Resolution& resolution) {
   for (const SettingAlias& alias : AllAliases()) {
     const auto by_name = resolution.given.find(alias.setting);
@@ -238,8 +238,9 @@ Result<ResolvedSettings> ResolveSettings(const SettingSources& sources) {
   }
   for (const auto apply : {ApplyFile, ApplyEnvironment, ApplyFlags}) {
     COTUNE_RETURN_IF_ERROR(apply(sources, resolution));
+    COTUNE_RETURN_IF_ERROR(CheckAliases(resolution));
+    resolution.given.clear();
   }
-  COTUNE_RETURN_IF_ERROR(CheckAliases(resolution));
   COTUNE_RETURN_IF_ERROR(ReconcileRounds(resolution.resolved));
   return std::move(resolution.resolved);
 }

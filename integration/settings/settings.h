@@ -37,7 +37,7 @@ struct ResolvedSettings {
 // The settings file is --config, else COTUNE_CONFIG, else $XDG_CONFIG_HOME/cotune/config.toml (or
 // ~/.config/cotune/config.toml) when that exists. kUsage: a value that does not fit, with origin
 // and what is allowed; an unknown key, with line and the nearest name; a setting and its alias with
-// different values, with both places.
+// different values in one source, with both places.
 Result<ResolvedSettings> ResolveSettings(const SettingSources& sources);
 
 }  // namespace cotune

@@ -96,6 +96,8 @@ TEST_F(SettingsTest, KindsOfFusionAreASetOfWords) {
   EXPECT_EQ(types("none"), 0);
   EXPECT_EQ(types("epilogue"), 1);
   EXPECT_EQ(types("cross_subgraph,epilogue,epilogue"), 5);
+  EXPECT_EQ(types(" cross_subgraph, epilogue "), 5);
+  EXPECT_EQ(types(" "), 0);
   EXPECT_EQ(types("epilogue,prologue,cross_subgraph"), kAllFusionTypes);
   EXPECT_EQ(FormatSetting(*FindSetting("custom_op_fusion_types"), SettingValues{}),
             "epilogue,prologue,cross_subgraph");
@@ -119,23 +121,35 @@ TEST_F(SettingsTest, AnAliasIsTakenFromEverySource) {
             "not a number; give a whole number from 0 to 1024");
 }
 
-TEST_F(SettingsTest, ASettingAndItsAliasMustNotDiffer) {
+TEST_F(SettingsTest, ASettingAndItsAliasMustNotDifferInOneSource) {
   SettingSources sources;
-  sources.settings_file = WriteFile("a.toml", "collective_fusion_enabled = on\n");
-  sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSION", "off"}};
+  sources.settings_file =
+      WriteFile("a.toml", "collective_fusion_enabled = on\nenable_custom_op_fusion = off\n");
   const Error error = ResolveSettings(sources).error();
   EXPECT_EQ(error.code, ErrorCode::kUsage);
   EXPECT_EQ(error.ToText(),
             fmt::format("collective_fusion_enabled is on, and its alias enable_custom_op_fusion is "
-                        "off ({}:1 and COTUNE_ENABLE_CUSTOM_OP_FUSION): both are names of one "
-                        "setting; remove one of them, or give both one value",
+                        "off ({0}:1 and {0}:2): both are names of one setting; remove one of them, "
+                        "or give both one value",
                         *sources.settings_file));
-  sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSION", "true"}};
+  sources.settings_file.reset();
+  sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSION", "off"},
+                         {"COTUNE_COLLECTIVE_FUSION_ENABLED", "on"}};
+  EXPECT_EQ(ResolveSettings(sources).error().code, ErrorCode::kUsage);
+  sources.environment["COTUNE_ENABLE_CUSTOM_OP_FUSION"] = "true";
   EXPECT_TRUE(ResolveSettings(sources).value().values.fusion.enabled) << "they agree";
-  // A later source of the same name decides first.
+}
+
+// Under either name.
+TEST_F(SettingsTest, ALaterSourceOverridesTheOtherName) {
+  SettingSources sources;
+  sources.settings_file = WriteFile("a.toml", "collective_fusion_enabled = on\n");
   sources.environment = {{"COTUNE_ENABLE_CUSTOM_OP_FUSION", "off"}};
-  sources.flags = {{"collective_fusion_enabled", "off"}};
   EXPECT_FALSE(ResolveSettings(sources).value().values.fusion.enabled);
+  EXPECT_EQ(ResolveSettings(sources).value().origins.at("collective_fusion_enabled"),
+            "COTUNE_ENABLE_CUSTOM_OP_FUSION");
+  sources.flags = {{"collective_fusion_enabled", "on"}};
+  EXPECT_TRUE(ResolveSettings(sources).value().values.fusion.enabled);
 }
 
 TEST_F(SettingsTest, EachSourceOverridesTheOneBefore) {
