@@ -230,12 +230,17 @@ std::string WinnerText(const DatabaseEntry& entry) {
                             entry.cotune_version, versions);
 }
 
-std::string ChoicesText(const CellResult& cell, const Winner& winner) {
+std::string ChoicesText(const DatabaseEntry& entry) {
+  const CellResult& cell = entry.cell;
+  const Winner& winner = entry.winner;
   std::string text = "\n  other choices\n";
   for (const Verdict& verdict : cell.verdicts) {
     if (verdict.id == winner.id) continue;
     text += fmt::format("    {}{}\n      {}\n", verdict.id.text(),
                         verdict.is_default ? " (default)" : "", WhyItLost(winner, verdict));
+    const std::optional<RecipeInWords> recipe =
+        verdict.id.has_host_keys() ? RecipeOf(entry, verdict.id) : std::nullopt;
+    if (recipe) text += fmt::format("      steps: {}\n", StepsAloneText(*recipe));
     if (!verdict.numerics.empty()) text += fmt::format("      numerics: {}\n", verdict.numerics);
   }
   if (cell.verdicts.size() == 1) text += "    none\n";
@@ -388,7 +393,7 @@ std::string ExplanationText(const Explanation& explanation) {
   if (explanation.entry) {
     text += WinnerText(*explanation.entry);
     text += fmt::format("  from: {}\n", explanation.database);
-    text += ChoicesText(explanation.entry->cell, explanation.entry->winner);
+    text += ChoicesText(*explanation.entry);
   }
   return text;
 }

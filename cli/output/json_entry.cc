@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "cli/output/number_text.h"
 #include "cli/output/program_words.h"
@@ -80,6 +81,17 @@ Json ChoiceIdJson(const std::optional<ChoiceId>& id) {
   return id ? Json(id->text()) : Json(nullptr);
 }
 
+Json RecipeJson(const std::optional<RecipeInWords>& recipe) {
+  if (!recipe) return nullptr;
+  Json steps = Json::array();
+  for (const StepInWords& step : recipe->steps) {
+    steps.push_back({{"operations", step.operations},
+                     {"is_bucket", step.is_bucket},
+                     {"choice", ChoiceIdJson(step.choice)}});
+  }
+  return {{"via", recipe->via}, {"steps", std::move(steps)}};
+}
+
 double MicrosecondsJson(int64_t time_ns) { return static_cast<double>(time_ns) / 1e3; }
 
 Json ProblemJson(const Problem& problem) {
@@ -105,6 +117,7 @@ Json EntryJson(const DatabaseEntry& entry) {
   json["program"] = program ? Json(entry.program_text) : Json(nullptr);
   json["rows"] = program ? Json(program->RowsAt(cell.problem)) : Json(nullptr);
   json["winner"] = WinnerJson(cell, entry.winner);
+  json["winner"]["recipe"] = RecipeJson(RecipeOf(entry, entry.winner.id));
   json["choices"] = Json::array();
   for (const Verdict& verdict : cell.verdicts) {
     json["choices"].push_back(VerdictJson(cell.problem, verdict));

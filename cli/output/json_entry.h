@@ -9,6 +9,7 @@
 #include "core/backend/backend.h"
 #include "core/database/tuned_database_entry.h"
 #include "core/problem/problem.h"
+#include "core/recipe/recipe_id.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace cotune::cli {
@@ -20,6 +21,8 @@ nlohmann::ordered_json ProblemJson(const Problem& problem);
 nlohmann::ordered_json RefusalsJson(const std::vector<Refusal>& refusals);
 // The problem, its winner, every choice and every refusal, and where it was measured.
 nlohmann::ordered_json EntryJson(const DatabaseEntry& entry);
+// The steps of a choice, or null.
+nlohmann::ordered_json RecipeJson(const std::optional<RecipeInWords>& recipe);
 // The rows of the table of winners.
 nlohmann::ordered_json WinnersJson(const std::vector<DatabaseEntry>& entries);
 

@@ -88,16 +88,6 @@ std::string BenchJson(const TuneSummary& summary) {
   return Document("bench", "result", SummaryJson(summary));
 }
 
-Json RecipeJson(const RecipeInWords& recipe) {
-  Json steps = Json::array();
-  for (const StepInWords& step : recipe.steps) {
-    steps.push_back({{"operations", step.operations},
-                     {"is_bucket", step.is_bucket},
-                     {"choice", ChoiceIdJson(step.choice)}});
-  }
-  return {{"via", recipe.via}, {"steps", std::move(steps)}};
-}
-
 std::string ExplainJson(const Explanation& explanation) {
   Json json = {
       {"problem", ProblemJson(explanation.asked)},
@@ -106,7 +96,7 @@ std::string ExplainJson(const Explanation& explanation) {
       {"database", explanation.database},
       {"runs", explanation.range ? RangeJson(*explanation.range) : Json(nullptr)},
       {"default", ChoiceIdJson(explanation.fallback)},
-      {"recipe", explanation.recipe ? RecipeJson(*explanation.recipe) : Json(nullptr)},
+      {"recipe", RecipeJson(explanation.recipe)},
       {"entry", explanation.entry ? EntryJson(*explanation.entry) : Json(nullptr)},
       {"notes", explanation.notes},
       {"misses", explanation.misses},

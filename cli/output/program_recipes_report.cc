@@ -37,12 +37,6 @@ std::string KeysOf(const ChoiceId& id) {
   return fmt::format("{}", fmt::join(steps, " + "));
 }
 
-// The steps without the choices that run them.
-std::string StepsText(RecipeInWords recipe) {
-  for (StepInWords& step : recipe.steps) step.choice.reset();
-  return RecipeText(recipe);
-}
-
 }  // namespace
 
 Result<std::vector<ListedRecipe>> GroupByRecipe(const RecipeSource& source,
@@ -71,7 +65,7 @@ std::string ProgramRecipesText(const RecipesReport& report) {
   TextTable table({{"recipe"}, {"choices", Align::kRight}, {"steps"}});
   for (const ListedRecipe& recipe : report.recipes) {
     table.AddRow({recipe.keys.empty() ? "unfused" : recipe.keys,
-                  fmt::format("{}", recipe.choices.size()), StepsText(recipe.recipe)});
+                  fmt::format("{}", recipe.choices.size()), StepsAloneText(recipe.recipe)});
   }
   text += table.ToText(2);
   if (!report.refusals.empty()) text += "\nleft out\n";

@@ -9,6 +9,7 @@
 #include "core/base/counted.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "fusion/fusion_recipes.h"
 
 namespace cotune::cli {
 namespace {
@@ -58,6 +59,18 @@ std::string RecipeText(const RecipeInWords& recipe) {
     begin = end;
   }
   return text;
+}
+
+std::string StepsAloneText(RecipeInWords recipe) {
+  for (StepInWords& step : recipe.steps) step.choice.reset();
+  return RecipeText(recipe);
+}
+
+std::optional<RecipeInWords> RecipeOf(const DatabaseEntry& entry, const ChoiceId& choice) {
+  const std::optional<Program> program = ProgramOf(entry);
+  if (!program || program->is_single_collective()) return std::nullopt;
+  Result<RecipeInWords> recipe = InWords(FusionRecipes(), program->graph(), choice);
+  return recipe ? std::optional(*std::move(recipe)) : std::nullopt;
 }
 
 std::string ProgramText(const ProgramGraph& graph) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/database/tuned_database_entry.h"
+#include "core/problem/choice_id.h"
 #include "core/problem/program.h"
 #include "core/recipe/recipe_id.h"
 
@@ -23,6 +24,13 @@ std::string ProgramText(uint64_t digest);
 // The steps of a recipe: "all_reduce by host/two_shot, then add + rms_norm"; with a bucket "16 x
 // copy, then 16 x all_reduce as one by host/two_shot, then 16 x mul".
 std::string RecipeText(const RecipeInWords& recipe);
+
+// The same without the choices that run the steps.
+std::string StepsAloneText(RecipeInWords recipe);
+
+// The steps in which a choice of an entry runs its program; nullopt for a single collective, and
+// where the text of the program is not known.
+std::optional<RecipeInWords> RecipeOf(const DatabaseEntry& entry, const ChoiceId& choice);
 
 // One size of a program, by its name: "program tp_linear, 64 rows".
 std::string CellText(const Program& program, const Problem& problem);

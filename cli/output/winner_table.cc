@@ -110,6 +110,28 @@ std::string GainText(const WinnerRow& row) {
   return row.gain > 0 ? FactorText(row.gain) : "-";
 }
 
+// The steps of each fused winner, and the fastest choice that is none, at the largest size that it
+// wins.
+std::string FusedWinnersText(const EntriesBySize& entries) {
+  std::string text;
+  for (auto at = entries.rbegin(); at != entries.rend(); ++at) {
+    const DatabaseEntry& entry = *at->second;
+    const Winner& winner = entry.winner;
+    if (!winner.id.has_host_keys()) continue;
+    const std::string begin = fmt::format("  {}: ", winner.id.text());
+    if (text.starts_with(begin) || text.find("\n" + begin) != std::string::npos) continue;
+    const std::optional<RecipeInWords> recipe = RecipeOf(entry, winner.id);
+    std::string line = begin + (recipe ? StepsAloneText(*recipe) : "steps not known here");
+    if (winner.best_unfused) {
+      line += fmt::format("; unfused at {}: {} us by {}", FormatSizeBytes(at->first),
+                          MicrosecondsText(winner.best_unfused->median_ns),
+                          winner.best_unfused->id.text());
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
 // One line for each choice that failed in a way that its backend's author wants to know.
 std::string FailuresText(const EntriesBySize& entries) {
   std::string text;
@@ -202,7 +224,7 @@ std::string WinnerTableText(const std::vector<DatabaseEntry>& entries) {
       if (group.program) cells.insert(cells.begin(), RowsText(row));
       table.AddRow(std::move(cells));
     }
-    text += table.ToText(2) + FailuresText(by_size);
+    text += table.ToText(2) + FusedWinnersText(by_size) + FailuresText(by_size);
   }
   return text;
 }

@@ -9,7 +9,9 @@ namespace cotune::cli {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // A cell without failures whose winner takes winner_us and whose default takes default_us.
 DatabaseEntry Entry(uint64_t count, const char* winner, int64_t winner_us, int64_t default_us) {
@@ -62,6 +64,28 @@ all_reduce sum bf16, 4 ranks, host memory, in place
   512    host/ring?chunk=65536  512     35.0    35.0-35.0   0.01   0.02  1.18x      0
   dropped at 512: host/one_shot (wrong_result, 12 wrong elements): rank 2: element 7 is 3, not 4
 )");
+}
+
+TEST(WinnerTableTest, AFusedWinnerHasItsStepsAndTheBestUnfusedChoice) {
+  const ProgramGraph graph =
+      ProgramGraph::Parse(
+          "%a = input f32 [R, 64]\n%b = input f32 [R, 64]\n"
+          "%s = all_reduce sum %a\n%t = all_reduce sum %b\n%y = mul %t, 0.5\nreturn %s, %y\n")
+          .value();
+  const Program program = Program::Bind(graph, {MemoryKind::kHost, 4, 4}).value();
+  std::vector<DatabaseEntry> entries;
+  for (const uint64_t rows : {4, 16, 64}) {
+    entries.push_back(Entry(1, rows == 64 ? "host/ring" : "host/one_shot?via=bucket", 10, 20));
+    DatabaseEntry& entry = entries.back();
+    entry.cell.problem = program.ProblemAtRows(rows, entry.cell.problem.topology_digest);
+    entry.program_text = graph.ToText();
+    if (rows < 64) entry.winner.best_unfused = {IdForTest("host/tree"), int64_t(rows) * 1000};
+  }
+  const std::string text = WinnerTableText(entries);
+  EXPECT_THAT(text, HasSubstr("  host/one_shot?via=bucket: 2 x copy, then 2 x all_reduce as one, "
+                              "then copy + mul; unfused at 4K: 16.0 us by host/tree\n"));
+  EXPECT_THAT(text, Not(HasSubstr("unfused at 1K")));
+  EXPECT_THAT(text, Not(HasSubstr("host/ring:")));
 }
 
 TEST(WinnerTableTest, NothingMeasuredIsNoTable) { EXPECT_EQ(WinnerTableText({}), ""); }
