@@ -321,8 +321,9 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
     case Outcome::kTimed:
       if (percent < 0) {
         if (verdict.id.has_host_keys() && !winner.id.has_host_keys()) {
-          return fmt::format("{:.1f} % faster, which is too little for a fused form: {}", -percent,
-                             time);
+          return fmt::format(
+              "{:.1f} % faster, which is too little, or too unsure, for a fused form: {}", -percent,
+              time);
         }
         const bool default_won = winner.fallback == winner.id;
         return fmt::format("{:.1f} % faster, which is inside the noise{}: {}", -percent,

@@ -261,9 +261,9 @@ TEST(ExplanationTest, EachFateHasItsReason) {
             "rounds)");
   Verdict fused = faster;
   fused.id = IdForTest("host/ring?fuse=1");
-  EXPECT_EQ(
-      WhyItLost(kept_default, fused),
-      "1.0 % faster, which is too little for a fused form: 34.6 us (41.2-41.2 us, 50 rounds)");
+  EXPECT_EQ(WhyItLost(kept_default, fused),
+            "1.0 % faster, which is too little, or too unsure, for a fused form: 34.6 us "
+            "(41.2-41.2 us, 50 rounds)");
   faster.warm_median_ns = 33'000;
   Winner tied = entry.winner;
   tied.fallback.reset();
