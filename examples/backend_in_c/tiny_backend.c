@@ -300,7 +300,8 @@ static cotune_problem_t collective_of(const cotune_program_t* p) {
 /* Value 0 is the input, 1 its sum, 2 the relu of it. */
 static const char* why_no_region(const cotune_program_t* p) {
   if (p->input_count != 1 || p->node_count != 2 || p->output_count != 1 || p->outputs[0] != 2 ||
-      p->nodes->kind != COTUNE_NODE_COLLECTIVE || node_of(p, 1)->kind != COTUNE_NODE_RELU)
+      p->nodes->kind != COTUNE_NODE_COLLECTIVE || node_of(p, 1)->kind != COTUNE_NODE_RELU ||
+      node_of(p, 1)->operands[0] != 1)
     return "of regions all_reduce with relu after it only";
   const cotune_problem_t sum = collective_of(p);
   return why_not(&sum) != NULL ? why_not(&sum) : why_no_program(p);

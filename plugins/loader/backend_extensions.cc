@@ -6,6 +6,8 @@ namespace cotune {
 namespace {
 
 constexpr char kTooSmall[] = "its struct_size is too small";
+// Flags that must be understood; none are known.
+constexpr uint32_t kMustUnderstandFlags = 0xFFFF0000u;
 
 // Returns the fault of a table; nullptr: it has none.
 const char* Missing(const cotune_memory_v1_t& memory) {
@@ -40,7 +42,11 @@ Status TakeTable(std::string_view id, const void* found, const char* header,
                  const std::string& where, const Table*& table) {
   if (found == nullptr) return {};
   const auto* answered = static_cast<const Table*>(found);
-  if (const char* missing = Missing(*answered)) {
+  const char* missing = Missing(*answered);
+  if (missing == nullptr && (answered->flags & kMustUnderstandFlags) != 0) {
+    missing = "it has flags that this cotune does not know";
+  }
+  if (missing != nullptr) {
     return Fail(ErrorCode::kPluginRefused, fmt::format("plugin refused at step 'extension {}'", id),
                 where, missing,
                 fmt::format("rebuild the plugin against this version's {}", header));

@@ -115,6 +115,18 @@ constexpr cotune_libraries_v1_t kLibraries = {
           return cotune_status_t{COTUNE_OK};
         },
 };
+TEST_F(BackendExtensionsTest, FlagsThatMustBeUnderstoodRefuseTheBackend) {
+  cotune_libraries_v1_t libraries = kLibraries;
+  probe_.libraries = &libraries;
+  libraries.flags = 1u << 3;
+  EXPECT_TRUE(AdoptBackend(&table_, services_.table(), -1, "test"));
+  libraries.flags = 1u << 20;
+  const auto refused = AdoptBackend(&table_, services_.table(), -1, "test");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPluginRefused);
+  EXPECT_THAT(refused.error().ToText(), HasSubstr("it has flags that this cotune does not know"));
+}
+
 TEST_F(BackendExtensionsTest, LibrariesAreThoseOfTheExtension) {
   const auto adopt = [&] { return AdoptBackend(&table_, services_.table(), -1, "test"); };
   EXPECT_EQ(adopt().value()->libraries(), "");

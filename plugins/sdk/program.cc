@@ -259,9 +259,11 @@ class Checker {
         return Invalid(fmt::format("output {} is value {}, which no node defines", i, output));
       }
       const bool is_equal = into >= 0 && into < inputs && Of(into).dtype == Of(output).dtype &&
-                            Of(into).rows == Of(output).rows &&
+                            HaveSameRows(Of(into), Of(output)) &&
                             Of(into).columns == Of(output).columns;
-      if (into != -1 && !is_equal) {
+      const std::vector<int32_t>& known = program_.output_into;
+      const bool is_taken = std::find(known.begin(), known.end(), into) != known.end();
+      if (into != -1 && (!is_equal || is_taken)) {
         return Invalid(fmt::format("output {} cannot overwrite value {}", i, into));
       }
       program_.outputs.push_back(output);

@@ -131,6 +131,17 @@ TEST(CheckProgramTest, EveryRefusalSaysWhatIsWrong) {
        [](Given& g, cotune_program_t&) { g.outputs[0] = 1; }},
       {"cannot overwrite", COTUNE_INVALID_ARGUMENT,
        [](Given& g, cotune_program_t&) { g.into[0] = 1; }},
+      {"output 1 cannot overwrite value 0", COTUNE_INVALID_ARGUMENT,
+       [](Given& g, cotune_program_t&) {
+         g.outputs = {3, 2};
+         g.into = {0, 0};
+       }},
+      {"output 0 cannot overwrite value 1", COTUNE_INVALID_ARGUMENT,
+       [&](Given& g, cotune_program_t&) {
+         // R is 1: as many rows, but only by chance.
+         for (const size_t value : {0, 2, 3, 4}) values(g)[value].rows = 1;
+         g.into = {1, -1};
+       }},
   };
   for (const Refusal& refusal : refusals) {
     Given given;
