@@ -8,6 +8,7 @@
 #include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "fusion/bucket.h"
+#include "fusion/split.h"
 
 namespace cotune {
 namespace {
@@ -34,27 +35,49 @@ std::optional<std::string> WhyTooLarge(const Form& form, const Program& program,
   return std::nullopt;
 }
 
+// Nothing if every rank has as many rows as the others.
+std::optional<std::string> WhyNoShares(const Program& program, uint64_t rows) {
+  const int32_t ranks = program.group().world_size;
+  if (ranks == 1) return "one rank alone has nothing to share out";
+  if (rows % static_cast<uint64_t>(ranks) == 0) return std::nullopt;
+  return fmt::format("{} ranks have no equal shares of {} rows", ranks, rows);
+}
+
+// Adds the form, or the reason against it. `why_not_here` judges a form at this size.
+template <typename Judge>
+void AddForm(std::string_view via, Result<Form> form, const FusionRules& rules,
+             const Judge& why_not_here, std::vector<Form>& forms, std::vector<Refusal>& refusals) {
+  std::optional<std::string> reason;
+  if (!form) {
+    reason = std::move(form.error().what);
+  } else if (!(reason = WhyLeftOut(rules))) {
+    reason = why_not_here(*form);
+  }
+  if (reason) {
+    refusals.push_back({fmt::format("{}={}", kViaKey, via), *std::move(reason)});
+  } else {
+    forms.push_back(*std::move(form));
+  }
+}
+
 }  // namespace
 
 std::vector<Form> Rewrites(const Program& program, uint64_t rows, const FusionRules& rules,
                            std::vector<Refusal>& refusals) {
   std::vector<Form> forms;
-  const std::string name = fmt::format("{}={}", kViaKey, kBucket);
-  Result<Form> bucket = BucketForm(program.graph());
-  std::optional<std::string> reason = WhyLeftOut(rules);
-  if (!bucket) {
-    refusals.push_back({name, bucket.error().what});
-  } else if (!reason && !(reason = WhyTooLarge(*bucket, program, rows))) {
-    forms.push_back(*std::move(bucket));
-  } else {
-    refusals.push_back({name, *std::move(reason)});
-  }
+  AddForm(
+      kBucket, BucketForm(program.graph()), rules,
+      [&](const Form& form) { return WhyTooLarge(form, program, rows); }, forms, refusals);
+  AddForm(
+      kSplit, SplitForm(program.graph()), rules,
+      [&](const Form&) { return WhyNoShares(program, rows); }, forms, refusals);
   return forms;
 }
 
 Result<Form> FormVia(const ProgramGraph& graph, std::string_view via) {
   if (via.empty()) return FormWithoutRegions("", graph);
   if (via == kBucket) return BucketForm(graph);
+  if (via == kSplit) return SplitForm(graph);
   return Fail(ErrorCode::kUnsupported, fmt::format("no form of a program is {}={}", kViaKey, via));
 }
 
