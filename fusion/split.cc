@@ -27,7 +27,7 @@ bool IsAllReduceOfRows(const ProgramGraph& graph, size_t node) {
          graph.type(collective->operand).rows == Rows::kAll;
 }
 
-// What the form decides freely: the rest follows from it.
+// The choices that a form leaves open; its graph follows from them.
 struct Wish {
   NodeSet all_reduces;    // to be split
   NodeSet on_whole_rows;  // local operations that run on R rows
@@ -251,7 +251,7 @@ class SplitWriter {
 
 // The values of the program and of the form without regions must be rounded alike.
 struct ChangedValue {
-  ValueIndex value = 0;  // of the program
+  ValueIndex value = 0;  // a value of the program
   std::string reason;
 };
 std::optional<ChangedValue> FirstChanged(const Roundings& program, const Recipe& recipe,
@@ -264,9 +264,10 @@ std::optional<ChangedValue> FirstChanged(const Roundings& program, const Recipe&
       if (made < 0 || rounded[static_cast<size_t>(made)] == program.IsRoundedInProgram(value)) {
         continue;
       }
-      const char* const reason = program.IsRoundedInProgram(value)
-                                     ? "is rounded in the program, and would not be in the form"
-                                     : "is rounded where a step would end, and not in the program";
+      const char* const reason =
+          program.IsRoundedInProgram(value)
+              ? "is rounded in the program, and would not be in the form"
+              : "would be rounded between two steps, and is not in the program";
       return ChangedValue{value, fmt::format("%{} {}", value, reason)};
     }
   }

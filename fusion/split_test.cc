@@ -212,7 +212,7 @@ TEST(SplitTest, NoValueIsRoundedInTheFormAlone) {
   };
   const std::string gelu = "%t = gelu %s\n%y = add %t, %x\nreturn %y\n";
   EXPECT_EQ(WhyNot(text("bf16", gelu)),
-            "%2 is rounded where a step would end, and not in the program");
+            "%2 would be rounded between two steps, and is not in the program");
   EXPECT_TRUE(SplitForm(Graph(text("f32", gelu))).has_value());
   EXPECT_TRUE(SplitForm(Graph(text("bf16", "%t = gelu %s\n%y = add %t, %x\nreturn %y, %t\n"))));
   const Form shorter =

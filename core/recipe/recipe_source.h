@@ -32,7 +32,7 @@ struct Form {
   std::string via;  // the value of the key `via` in its ids; "": the program as it is
   ProgramGraph graph;
   std::vector<Position> positions;  // in the order of their first collectives
-  InputMap inputs;                  // of the graph
+  InputMap inputs;                  // the operands that the graph reads
 
   // The buckets, as regions of the graph.
   std::vector<Region> Buckets() const;
