@@ -115,7 +115,8 @@ class BucketWriter {
           {copy == output_copies_.end() ? New(output.value) : copy->second, output.into});
     }
     COTUNE_TRY(ProgramGraph made, ProgramGraph::Make(std::move(parts_)));
-    return Form{kBucket, std::move(made), std::move(positions)};
+    InputMap inputs = InputMap::OfProgram(made);
+    return Form{kBucket, std::move(made), std::move(positions), std::move(inputs)};
   }
 
  private:

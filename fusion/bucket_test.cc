@@ -223,8 +223,8 @@ TEST(BucketTest, SettingsAndSizesLeaveItOutWithAReason) {
   const Program program = Program::Bind(Graph(kMixed), {MemoryKind::kHost, 2, 2}).value();
   const auto reason = [&](const FusionRules& rules, uint64_t rows) {
     std::vector<Refusal> refusals;
-    EXPECT_THAT(Rewrites(program, rows, rules, refusals), IsEmpty());
-    EXPECT_THAT(refusals, SizeIs(1));
+    for (const Form& form : Rewrites(program, rows, rules, refusals)) EXPECT_NE(form.via, kBucket);
+    EXPECT_FALSE(refusals.empty());
     EXPECT_EQ(refusals[0].choice, "via=bucket");
     return refusals[0].reason;
   };
@@ -236,7 +236,7 @@ TEST(BucketTest, SettingsAndSizesLeaveItOutWithAReason) {
   EXPECT_EQ(reason(without, 10), "custom_op_fusion_types leaves cross_subgraph out");
   EXPECT_THAT(reason({}, 10'000'000), HasSubstr("1073741824 are the most"));
   std::vector<Refusal> refusals;
-  EXPECT_THAT(Rewrites(program, 10, {}, refusals), SizeIs(1));
+  EXPECT_EQ(Rewrites(program, 10, {}, refusals).front().via, kBucket);
   EXPECT_THAT(refusals, IsEmpty());
 }
 

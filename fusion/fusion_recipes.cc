@@ -50,7 +50,7 @@ Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId
   COTUNE_TRY(const Form form, FormVia(graph, via));
   COTUNE_TRY(Recipe recipe, RecipeOfForm(form, id));
   if (!id.WithoutHostKey(kViaKey).has_host_keys()) return recipe;
-  const Legality legality(recipe.graph);
+  const Legality legality(recipe.graph, recipe.inputs);
   for (const RecipeStep& step : recipe.steps) {
     if (step.is_part() || step.backend_step()->is_bucket()) continue;
     if (const auto reason = legality.WhyNotStep({step.nodes})) {

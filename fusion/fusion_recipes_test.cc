@@ -45,9 +45,10 @@ TEST(FusionRecipesTest, TheUnfusedFormHasTheRegions) {
   ASSERT_THAT(list.forms[0].positions, SizeIs(1));
   EXPECT_THAT(list.forms[0].positions[0].regions,
               ElementsAre(Region{{0, 1, 2, 3}}, Region{{0, 1}}));
-  ASSERT_THAT(list.refusals, SizeIs(2));
+  ASSERT_THAT(list.refusals, SizeIs(3));
   EXPECT_EQ(list.refusals[0].choice, "via=bucket");
-  EXPECT_EQ(list.refusals[1].choice, "fuse=1.2");
+  EXPECT_EQ(list.refusals[1].choice, "via=split");
+  EXPECT_EQ(list.refusals[2].choice, "fuse=1.2");
   FusionRules off;
   off.enabled = false;
   const FormList without = FusionRecipes().Forms(program, 16, off);
@@ -124,7 +125,7 @@ TEST(FusionRecipesTest, AnIllegalRegionHasNone) {
            {"fake/a?fuse=1.2", "%5 is rounded where the region would end"},
            {"fake/a?fuse=2", "the steps would wait for each other"},
            {"fake/a?fuse=9", "names no operation"},
-           {"fake/a?via=split", "no form of a program is via=split"}}) {
+           {"fake/a?via=join", "no form of a program is via=join"}}) {
     const Result<Recipe> recipe = source.RecipeOf(Norm(), Id(id));
     ASSERT_FALSE(recipe.has_value()) << id;
     EXPECT_EQ(recipe.error().code, ErrorCode::kUnsupported);

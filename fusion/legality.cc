@@ -21,8 +21,24 @@ bool ReducesRow(const ComputeNode& node) {
 
 }  // namespace
 
-Legality::Legality(const ProgramGraph& graph)
-    : graph_(graph), links_(graph), unfused_(UnfusedRecipe(graph)), roundings_(unfused_) {}
+Legality::Legality(const ProgramGraph& graph) : Legality(graph, InputMap::OfProgram(graph)) {}
+
+Legality::Legality(const ProgramGraph& graph, const InputMap& inputs)
+    : graph_(graph),
+      inputs_(inputs),
+      links_(graph),
+      unfused_(UnfusedRecipe(graph, inputs)),
+      roundings_(unfused_) {}
+
+std::vector<size_t> Legality::ReadersOf(ValueIndex input) const {
+  std::vector<size_t> readers;
+  for (size_t other = 0; other < inputs_.inputs.size(); ++other) {
+    const auto value = static_cast<ValueIndex>(other);
+    if (!inputs_.Overlap(value, input)) continue;
+    readers.insert(readers.end(), links_.readers(value).begin(), links_.readers(value).end());
+  }
+  return readers;
+}
 
 std::optional<std::string> Legality::WhyNotBefore(size_t collective, size_t node) const {
   const CollectiveNode& anchor = *AsCollective(graph_, collective);
@@ -86,7 +102,7 @@ std::optional<std::string> Legality::WhyNotInPlace(size_t collective, const Node
   for (const ProgramOutput& output : graph_.outputs()) {
     if (output.into < 0 || graph_.is_input(output.value)) continue;
     if (!inside[NodeOf(graph_, output.value)]) continue;
-    for (const size_t reader : links_.readers(output.into)) {
+    for (const size_t reader : ReadersOf(output.into)) {
       const bool is_for_peers = reader == collective || IsBefore(reader, collective);
       bool waits = false;
       for (size_t node = 0; node < graph_.nodes().size(); ++node) {
@@ -136,7 +152,7 @@ std::optional<std::string> Legality::WhyNotStep(const Region& region) const {
 
 Result<Recipe> Legality::RecipeWith(const Region& region) const {
   if (auto reason = WhyNotStep(region)) return Fail(ErrorCode::kUnsupported, *std::move(reason));
-  COTUNE_TRY(Recipe recipe, MakeRecipe(graph_, {&region, 1}));
+  COTUNE_TRY(Recipe recipe, MakeRecipe(graph_, inputs_, {&region, 1}));
   if (auto reason = WhyNotRecipe(recipe)) return Fail(ErrorCode::kUnsupported, *std::move(reason));
   return recipe;
 }

@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/problem/program_graph.h"
 #include "core/problem/tuning_settings.h"
+#include "core/recipe/input_map.h"
 #include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe.h"
 #include "fusion/node_links.h"
@@ -35,6 +36,8 @@ RegionDepth DepthOf(const ProgramGraph& graph, const NodeLinks& links, const Reg
 class Legality {
  public:
   explicit Legality(const ProgramGraph& graph);
+  // The same for the graph of a form, which may read shares of the program's inputs.
+  Legality(const ProgramGraph& graph, const InputMap& inputs);
 
   Legality(const Legality&) = delete;
   Legality& operator=(const Legality&) = delete;
@@ -68,7 +71,11 @@ class Legality {
   std::optional<std::string> WhyNotConvex(const NodeSet& inside) const;
   std::optional<std::string> WhyNotInPlace(size_t collective, const NodeSet& inside) const;
   std::optional<std::string> WhyNotStored(const SubgraphBoundary& boundary) const;
+  // The nodes that read an input, or a share of it.
+  std::vector<size_t> ReadersOf(ValueIndex input) const;
+
   const ProgramGraph& graph_;
+  const InputMap inputs_;
   const NodeLinks links_;
   const Recipe unfused_;
   const Roundings roundings_;

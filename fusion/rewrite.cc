@@ -8,6 +8,7 @@
 #include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "fusion/bucket.h"
+#include "fusion/split.h"
 
 namespace cotune {
 namespace {
@@ -34,16 +35,26 @@ std::optional<std::string> WhyTooLarge(const Form& form, const Program& program,
   return std::nullopt;
 }
 
+// Nothing if every rank has as many rows as the others.
+std::optional<std::string> WhyNoShares(const Program& program, uint64_t rows) {
+  const int32_t ranks = program.group().world_size;
+  if (ranks == 1) return "one rank alone has nothing to share out";
+  if (rows % static_cast<uint64_t>(ranks) == 0) return std::nullopt;
+  return fmt::format("{} ranks have no equal shares of {} rows", ranks, rows);
+}
+
 }  // namespace
 
 std::vector<Form> Rewrites(const Program& program, uint64_t rows, const FusionRules& rules,
                            std::vector<Refusal>& refusals) {
   std::vector<Form> forms;
-  Result<Form> bucket = FormAt(program, rows, rules, kBucket);
-  if (bucket) {
-    forms.push_back(*std::move(bucket));
-  } else {
-    refusals.push_back({fmt::format("{}={}", kViaKey, kBucket), bucket.error().what});
+  for (const char* const via : {kBucket, kSplit}) {
+    Result<Form> form = FormAt(program, rows, rules, via);
+    if (form) {
+      forms.push_back(*std::move(form));
+    } else {
+      refusals.push_back({fmt::format("{}={}", kViaKey, via), std::move(form.error().what)});
+    }
   }
   return forms;
 }
@@ -53,7 +64,8 @@ Result<Form> FormAt(const Program& program, uint64_t rows, const FusionRules& ru
   COTUNE_TRY(Form form, FormVia(program.graph(), via));
   if (via.empty()) return form;
   std::optional<std::string> reason = WhyLeftOut(rules);
-  if (!reason) reason = WhyTooLarge(form, program, rows);
+  if (!reason)
+    reason = via == kSplit ? WhyNoShares(program, rows) : WhyTooLarge(form, program, rows);
   if (reason) return Fail(ErrorCode::kUnsupported, *std::move(reason));
   return form;
 }
@@ -61,6 +73,7 @@ Result<Form> FormAt(const Program& program, uint64_t rows, const FusionRules& ru
 Result<Form> FormVia(const ProgramGraph& graph, std::string_view via) {
   if (via.empty()) return FormWithoutRegions("", graph);
   if (via == kBucket) return BucketForm(graph);
+  if (via == kSplit) return SplitForm(graph);
   return Fail(ErrorCode::kUnsupported, fmt::format("no form of a program is {}={}", kViaKey, via));
 }
 

@@ -80,9 +80,12 @@ class BackendGroups {
   NumericsRule numerics() const { return options_.numerics; }
   void set_numerics(NumericsRule numerics);
   // What programs need beside the groups; set before any is listed, equal on all ranks but for
-  // addresses.
+  // addresses and the rank, which is that of the exchange.
   const ProgramSupport& program_support() const { return program_support_; }
-  void set_program_support(const ProgramSupport& support) { program_support_ = support; }
+  void set_program_support(const ProgramSupport& support) {
+    program_support_ = support;
+    program_support_.rank = exchange_.rank();
+  }
   // The member whose backend has this name, or nullptr.
   BackendMember* Find(std::string_view backend_name);
 

@@ -53,6 +53,7 @@ struct ProgramSupport {
   bool rounds_values = false;             // as in PartRequest
   const RecipeSource* recipes = nullptr;  // the job's; nullptr: only single collectives can run
   FusionRules fusion{};                   // for the lists of choices
+  int32_t rank = 0;                       // in the group; BackendGroups sets it
 };
 
 }  // namespace cotune

@@ -84,7 +84,7 @@ class FormLister {
 
  private:
   Result<std::vector<BackendCall>> CallsOf(std::span<const Region> regions) const {
-    COTUNE_TRY(const Recipe recipe, MakeRecipe(form_.graph, regions));
+    COTUNE_TRY(const Recipe recipe, MakeRecipe(form_.graph, form_.inputs, regions));
     return BackendCalls(recipe, program_, program_.RowsAt(problem_), problem_.topology_digest);
   }
   struct RegionCall {

@@ -70,8 +70,15 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
                             .input_addresses = std::vector<const void*>(step.inputs.size()),
                             .output_addresses = std::vector<void*>(step.outputs.size())});
   }
-  const TemporaryLayout layout = LayOut(recipe, program.group().world_size, rows);
   made->slots_.resize(graph.inputs().size() + graph.outputs().size());
+  for (const ValueIndex input : recipe.inputs.Shares()) {
+    const uint64_t share_bytes =
+        program.BytesOf(input, rows) / static_cast<uint64_t>(program.group().world_size);
+    made->shares_.push_back(
+        {static_cast<size_t>(input), static_cast<uint64_t>(support.rank) * share_bytes});
+    made->slots_.push_back(nullptr);
+  }
+  const TemporaryLayout layout = LayOut(recipe, program.group().world_size, rows);
   std::byte* base = nullptr;
   if (layout.bytes > 0) {
     COTUNE_CHECK(support.temporaries != nullptr,
@@ -108,6 +115,10 @@ Status RecipePlan::Launch(const LaunchArguments& arguments) {
         const_cast<void*>(arguments.inputs[i]);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   }
   for (size_t i = 0; i < into_.size(); ++i) slots_[input_count_ + i] = arguments.outputs[i];
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    slots_[input_count_ + into_.size() + i] =
+        static_cast<std::byte*>(slots_[shares_[i].input]) + shares_[i].offset_bytes;
+  }
   call_ = {.stream = arguments.stream, .deadline_ns = arguments.deadline_ns};
   step_ = 0;
   if (memory_ == MemoryKind::kHost) return LaunchStep(steps_.front());

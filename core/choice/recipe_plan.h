@@ -51,12 +51,19 @@ class RecipePlan final : public Plan {
     std::vector<void*> output_addresses{};
   };
 
+  // The rows of an input that are this rank's.
+  struct Share {
+    size_t input = 0;
+    uint64_t offset_bytes = 0;
+  };
+
   RecipePlan() = default;
   Status LaunchStep(Step& step);
   void* At(SlotIndex slot) const { return slots_[static_cast<size_t>(slot)]; }
 
   std::vector<Step> steps_;
-  std::vector<void*> slots_;
+  std::vector<void*> slots_;  // as in Recipe
+  std::vector<Share> shares_;
   size_t input_count_ = 0;
   std::vector<int32_t> into_;  // the input that each output overwrites, or -1
   MemoryKind memory_ = MemoryKind::kHost;

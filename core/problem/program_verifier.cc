@@ -382,6 +382,8 @@ class Verifier {
     }
     for (const ProgramOutput& output : parts_.outputs) {
       used[static_cast<size_t>(output.value)] = true;
+      // An input that is overwritten alone is the memory of an output.
+      if (output.into >= 0) used[static_cast<size_t>(output.into)] = true;
     }
     for (size_t value = 0; value < used.size(); ++value) {
       if (used[value]) continue;

@@ -35,7 +35,8 @@ std::vector<ValueIndex> ReadBy(const ProgramNode& node) {
 // all, a share), and then the regions and collectives in order.
 class Levels {
  public:
-  Levels(const ProgramGraph& graph, std::span<const Region> regions) : graph_(graph) {
+  Levels(const ProgramGraph& graph, const InputMap& inputs, std::span<const Region> regions)
+      : graph_(graph), inputs_(inputs) {
     group_of_.resize(graph.nodes().size());
     for (size_t node = 0; node < group_of_.size(); ++node) {
       const auto region = std::find_if(regions.begin(), regions.end(), [&](const Region& each) {
@@ -108,6 +109,12 @@ class Levels {
     return level;
   }
 
+  bool ReadsMemoryOf(size_t node, ValueIndex input) const {
+    const std::vector<ValueIndex> read = ReadBy(graph_.nodes()[node]);
+    return std::any_of(read.begin(), read.end(),
+                       [&](ValueIndex value) { return inputs_.Overlap(value, input); });
+  }
+
   // A node whose value overwrites an input comes after the readers of the input. It may stand in
   // one part with them, since a part reads a row of its inputs before it writes that row.
   int BehindReaders(size_t node) const {
@@ -116,8 +123,7 @@ class Levels {
       if (output.value != graph_.value_of_node(node) || output.into < 0) continue;
       for (size_t reader = 0; reader < group_of_.size(); ++reader) {
         if (group_of_[reader] == group_of_[node]) continue;
-        const std::vector<ValueIndex> read = ReadBy(graph_.nodes()[reader]);
-        if (std::find(read.begin(), read.end(), output.into) == read.end()) continue;
+        if (!ReadsMemoryOf(reader, output.into)) continue;
         const bool is_same_part = !IsInBackendStep(reader) && RowsOf(reader) == RowsOf(node);
         const bool may_share = IsInBackendStep(node) ? MayShare(reader, node) : is_same_part;
         level = std::max(level, level_of_[group_of_[reader]] + (may_share ? 0 : 1));
@@ -127,6 +133,7 @@ class Levels {
   }
 
   const ProgramGraph& graph_;
+  const InputMap& inputs_;
   // The group of each node, by the first collective in it; a local operation outside of regions is
   // one of its own. Levels are those of the groups.
   std::vector<size_t> group_of_;
@@ -219,12 +226,17 @@ class PartSplitter {
 // Appends steps and gives each value its slot.
 class RecipeMaker {
  public:
-  explicit RecipeMaker(const ProgramGraph& graph) : graph_(graph), recipe_{graph, {}, {}, {}} {
-    const auto inputs = static_cast<SlotIndex>(graph.inputs().size());
-    for (SlotIndex slot = 0; slot < inputs; ++slot) slots_[slot] = slot;
+  RecipeMaker(const ProgramGraph& graph, const InputMap& inputs)
+      : graph_(graph), recipe_{graph, inputs, {}, {}, {}} {
+    SlotIndex next_share = recipe_.first_share();
+    for (size_t i = 0; i < inputs.inputs.size(); ++i) {
+      const InputMap::Input& input = inputs.inputs[i];
+      slots_[static_cast<ValueIndex>(i)] = input.is_share ? next_share++ : input.of_program;
+    }
     for (size_t i = 0; i < graph.outputs().size(); ++i) {
       const ProgramOutput& output = graph.outputs()[i];
-      slots_[output.value] = output.into >= 0 ? output.into : inputs + static_cast<SlotIndex>(i);
+      slots_[output.value] = output.into >= 0 ? slots_.at(output.into)
+                                              : recipe_.first_output() + static_cast<SlotIndex>(i);
     }
     for (const ProgramNode& node : graph.nodes()) {
       for (const ValueIndex value : ReadBy(node)) ++readers_left_[value];
@@ -298,23 +310,20 @@ class RecipeMaker {
     }
     return nullptr;
   }
-  SlotIndex FirstTemporarySlot() const {
-    return static_cast<SlotIndex>(graph_.inputs().size() + graph_.outputs().size());
-  }
   SlotIndex SlotOf(ValueIndex value) const { return slots_.at(value); }
 
   SlotIndex Define(ValueIndex value) {
     const auto known = slots_.find(value);
     if (known != slots_.end()) return known->second;
     const SlotIndex slot =
-        FirstTemporarySlot() + static_cast<SlotIndex>(recipe_.temporaries.size());
+        recipe_.first_temporary() + static_cast<SlotIndex>(recipe_.temporaries.size());
     recipe_.temporaries.push_back({value, recipe_.steps.size(), recipe_.steps.size()});
     slots_[value] = slot;
     return slot;
   }
   void Read(ValueIndex value, int operands) {
     readers_left_[value] -= operands;
-    const SlotIndex temporary = SlotOf(value) - FirstTemporarySlot();
+    const SlotIndex temporary = SlotOf(value) - recipe_.first_temporary();
     if (temporary >= 0) {
       recipe_.temporaries[static_cast<size_t>(temporary)].last_step = recipe_.steps.size();
     }
@@ -331,14 +340,11 @@ class RecipeMaker {
 // else uses the output's memory before.
 class OutputReuse {
  public:
-  OutputReuse(const ProgramGraph& graph, Recipe& recipe)
-      : first_output_(static_cast<SlotIndex>(graph.inputs().size())),
-        first_temporary_(first_output_ + static_cast<SlotIndex>(graph.outputs().size())),
-        recipe_(recipe) {}
+  explicit OutputReuse(Recipe& recipe) : recipe_(recipe) {}
 
   void Apply() {
     for (size_t i = 0; i < recipe_.temporaries.size();) {
-      const SlotIndex slot = first_temporary_ + static_cast<SlotIndex>(i);
+      const SlotIndex slot = recipe_.first_temporary() + static_cast<SlotIndex>(i);
       std::optional<SlotIndex> output;
       if (!IsPiece(recipe_.temporaries[i].value)) {
         output = Reuse(recipe_.temporaries[i].last_step, slot);
@@ -370,7 +376,8 @@ class OutputReuse {
     for (size_t i = 0; i < step.outputs.size(); ++i) {
       const SlotIndex slot = step.outputs[i];
       const ProgramOutput& output = part.outputs()[i];
-      const bool is_free = slot >= first_output_ && slot < first_temporary_ && output.into < 0;
+      const bool is_free =
+          slot >= recipe_.first_output() && slot < recipe_.first_share() && output.into < 0;
       if (!is_free || part.type(output.value) != part.type(input)) continue;
       ProgramParts parts{part.name(), part.inputs(), part.nodes(), part.outputs()};
       parts.outputs[i].into = input;
@@ -393,8 +400,6 @@ class OutputReuse {
     }
   }
 
-  const SlotIndex first_output_;
-  const SlotIndex first_temporary_;
   Recipe& recipe_;
 };
 
@@ -450,7 +455,9 @@ size_t CollectiveOf(const ProgramGraph& graph, const Region& region) {
   return *found;
 }
 
-Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions) {
+Result<Recipe> MakeRecipe(const ProgramGraph& graph, const InputMap& inputs,
+                          std::span<const Region> regions) {
+  COTUNE_CHECK(inputs.inputs.size() == graph.inputs().size(), "each input of a graph is known");
   std::set<size_t> taken;
   std::set<ValueIndex> pieces;
   for (const Region& region : regions) {
@@ -461,9 +468,9 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> reg
                   std::string(Name(graph.nodes()[node])));
     }
   }
-  Levels levels(graph, regions);
+  Levels levels(graph, inputs, regions);
   if (!levels.Assign()) return Fail(ErrorCode::kUnsupported, "the steps would wait for each other");
-  RecipeMaker maker(graph);
+  RecipeMaker maker(graph, inputs);
   for (int level = 0; level <= levels.last(); ++level) {
     for (const Rows rows : {Rows::kOne, Rows::kAll, Rows::kShare}) {
       const std::vector<size_t> part = levels.PartAt(level, rows);
@@ -487,12 +494,20 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> reg
     }
   }
   Recipe recipe = maker.Finish();
-  OutputReuse(graph, recipe).Apply();
+  OutputReuse(recipe).Apply();
   return recipe;
 }
 
+Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions) {
+  return MakeRecipe(graph, InputMap::OfProgram(graph), regions);
+}
+
 Recipe UnfusedRecipe(const ProgramGraph& graph) {
-  Result<Recipe> recipe = MakeRecipe(graph, {});
+  return UnfusedRecipe(graph, InputMap::OfProgram(graph));
+}
+
+Recipe UnfusedRecipe(const ProgramGraph& graph, const InputMap& inputs) {
+  Result<Recipe> recipe = MakeRecipe(graph, inputs, {});
   COTUNE_CHECK(recipe.has_value(), "each step of a graph in its order reads earlier steps alone");
   return *std::move(recipe);
 }

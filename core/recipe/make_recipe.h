@@ -8,6 +8,7 @@
 
 #include "core/base/status.h"
 #include "core/problem/program_graph.h"
+#include "core/recipe/input_map.h"
 #include "core/recipe/recipe.h"
 
 namespace cotune {
@@ -26,11 +27,16 @@ size_t CollectiveOf(const ProgramGraph& graph, const Region& region);
 // a program may have make several parts of them. kUnsupported: two regions overlap, the steps would
 // wait for each other, or the collectives of a bucket cannot be packed. They can if they are
 // all_reduces or broadcasts that differ in their operands alone, and if all operands and values are
-// different temporaries.
+// different temporaries. An output that overwrites an input comes after all steps that read the
+// input or a share of it.
+Result<Recipe> MakeRecipe(const ProgramGraph& graph, const InputMap& inputs,
+                          std::span<const Region> regions);
+// The same for a graph with the inputs of the program.
 Result<Recipe> MakeRecipe(const ProgramGraph& graph, std::span<const Region> regions);
 
 // Without regions: every collective runs by itself.
 Recipe UnfusedRecipe(const ProgramGraph& graph);
+Recipe UnfusedRecipe(const ProgramGraph& graph, const InputMap& inputs);
 
 }  // namespace cotune
 

@@ -74,6 +74,24 @@ Problem PackedProblem(const Recipe& recipe, const Program& program, const Recipe
   return problem;
 }
 
+// Why a step does not run on registered buffers, although the program's operands are registered.
+std::string WhyPlain(const Recipe& recipe, const RecipeStep& step, bool reads_operands) {
+  const bool reads_share = std::any_of(step.inputs.begin(), step.inputs.end(), [&](SlotIndex slot) {
+    return slot >= recipe.first_share() && slot < recipe.first_temporary();
+  });
+  if (reads_share) return "it reads other rows of an input on each rank";
+  return fmt::format("its {} lies between two steps, in memory of the job",
+                     reads_operands ? "value" : "operand");
+}
+
+Status CheckShares(const Recipe& recipe, int32_t world_size, uint64_t rows) {
+  if (!recipe.graph.needs_whole_shares() || rows % static_cast<uint64_t>(world_size) == 0) {
+    return {};
+  }
+  return Fail(ErrorCode::kUnsupported,
+              fmt::format("{} ranks have no equal shares of {} rows", world_size, rows));
+}
+
 }  // namespace
 
 std::vector<size_t> Recipe::backend_steps() const {
@@ -92,10 +110,10 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
   const bool is_as_it_is = recipe.graph == program.graph();
   COTUNE_TRY(const Program own,
              is_as_it_is ? Result<Program>(program) : Program::Bind(recipe.graph, program.group()));
-  const auto operands =
-      static_cast<SlotIndex>(recipe.graph.inputs().size() + recipe.graph.outputs().size());
+  COTUNE_RETURN_IF_ERROR(CheckShares(recipe, program.group().world_size, rows));
   const auto are_operands = [&](const std::vector<SlotIndex>& slots) {
-    return std::all_of(slots.begin(), slots.end(), [&](SlotIndex slot) { return slot < operands; });
+    return std::all_of(slots.begin(), slots.end(),
+                       [&](SlotIndex slot) { return slot < recipe.first_share(); });
   };
   std::vector<BackendCall> calls;
   for (const size_t index : recipe.backend_steps()) {
@@ -105,8 +123,7 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
                               reads_operands && are_operands(step.outputs);
     std::string why_plain;
     if (program.anchor().buffer_class != BufferClass::kPlain && !is_symmetric) {
-      why_plain = fmt::format("its {} lies between two steps, in memory of the job",
-                              reads_operands ? "value" : "operand");
+      why_plain = WhyPlain(recipe, step, reads_operands);
     }
     GroupShape group = program.group();
     group.buffers = is_symmetric ? BufferClass::kSymmetric : BufferClass::kPlain;

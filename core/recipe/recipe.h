@@ -12,12 +12,14 @@
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
 #include "core/problem/program_graph.h"
+#include "core/recipe/input_map.h"
 
 namespace cotune {
 
-// The place of a value: inputs of the program first, then its outputs, then temporaries. An output
-// that overwrites an input lies in that input's slot. A value that the last step to read it turns
-// into an output of the same type lies in that output's.
+// The place of a value: inputs of the program first, then its outputs, then shares of inputs, then
+// temporaries. A share lies inside of its input. An output that overwrites an input lies in that
+// input's slot. A value that the last step to read it turns into an output of the same type lies in
+// that output's.
 using SlotIndex = int32_t;
 
 // Runs by a backend's choice, which the id of the recipe names: a collective, alone or with local
@@ -59,8 +61,10 @@ struct RecipeTemporary {
 // Plain data; follows from the program's graph and an id alone, so that all ranks have the same
 // one.
 struct Recipe {
-  // The program, or an equal one with the same inputs and outputs and other operations.
+  // The program, or an equal one with the same outputs and other operations, which reads the inputs
+  // of the program or shares of them.
   ProgramGraph graph;
+  InputMap inputs;
   std::vector<RecipeStep> steps;
   std::vector<RecipeTemporary> temporaries;
   // The pieces of each packed value, in the order of their addresses. They are temporaries.
@@ -69,6 +73,14 @@ struct Recipe {
   // The indexes of the steps that choices run, in the order of the steps of an id: by their
   // collectives in the graph. They may run in another order.
   std::vector<size_t> backend_steps() const;
+
+  SlotIndex first_output() const { return static_cast<SlotIndex>(inputs.program_inputs); }
+  SlotIndex first_share() const {
+    return first_output() + static_cast<SlotIndex>(graph.outputs().size());
+  }
+  SlotIndex first_temporary() const {
+    return first_share() + static_cast<SlotIndex>(inputs.Shares().size());
+  }
 };
 
 // A backend step as its backend is asked for it.
@@ -84,8 +96,8 @@ struct BackendCall {
 // The calls of the backend steps at R rows of a program that the recipe runs, in the order of
 // Recipe::backend_steps(). If the program's operands are registered, so are the buffers of a step
 // whose operands and values all are such operands. kUsage: the graph does not fit the group of the
-// program, or a step cannot be sized by its collective. kUnsupported: a packed value would be too
-// large.
+// program, or a step cannot be sized by its collective. kUnsupported: the recipe has shares of R
+// rows, and R is no multiple of the number of ranks; or a packed value would be too large.
 Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Program& program,
                                               uint64_t rows, uint64_t topology_digest);
 

@@ -97,7 +97,7 @@ Result<Recipe> RecipeOfForm(const Form& form, const ChoiceId& id) {
     COTUNE_TRY(Region region, RegionOfStep(form, i, steps[i]));
     if (region.nodes.size() > 1) regions.push_back(std::move(region));
   }
-  return MakeRecipe(form.graph, regions);
+  return MakeRecipe(form.graph, form.inputs, regions);
 }
 
 Result<std::string> ViaOf(const ChoiceId& id) {

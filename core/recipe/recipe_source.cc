@@ -9,7 +9,7 @@
 namespace cotune {
 
 Form FormWithoutRegions(std::string via, const ProgramGraph& graph) {
-  Form form{std::move(via), graph, {}};
+  Form form{std::move(via), graph, {}, InputMap::OfProgram(graph)};
   for (const size_t collective : graph.collectives()) form.positions.push_back({{collective}});
   return form;
 }

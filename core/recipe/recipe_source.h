@@ -11,6 +11,7 @@
 #include "core/problem/program.h"
 #include "core/problem/program_graph.h"
 #include "core/problem/tuning_settings.h"
+#include "core/recipe/input_map.h"
 #include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe.h"
 
@@ -31,11 +32,12 @@ struct Form {
   std::string via;  // the value of the key `via` in its ids; "": the program as it is
   ProgramGraph graph;
   std::vector<Position> positions;  // in the order of their first collectives
+  InputMap inputs;                  // the operands that the graph reads
 
   // The buckets, as regions of the graph.
   std::vector<Region> Buckets() const;
 };
-// Every collective of the graph, and no region.
+// Every collective of the graph, and no region. The graph has the inputs of the program.
 Form FormWithoutRegions(std::string via, const ProgramGraph& graph);
 
 struct FormList {

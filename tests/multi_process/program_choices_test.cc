@@ -127,6 +127,71 @@ std::string RunChoices(Job& job, const std::string& text, uint64_t rows, uint32_
   return "";
 }
 
+// Programs that the form via=split changes, in the dtypes and shapes at which it may go wrong: a
+// norm of the residual stream that overwrites it, an input that is read by rows alone, rows whose
+// shares begin at no multiple of 16 bytes, and operations that stay behind the all_gather.
+const std::vector<std::string>& SplitPrograms() {
+  static const std::vector<std::string> programs = {
+      "%x = input bf16 [R, 129]\n%residual = input bf16 [R, 129] replicated\n"
+      "%gamma = input bf16 [1, 129] replicated\n%sum = all_reduce sum %x\n"
+      "%stream = add %sum, %residual\n%y = rms_norm %stream, %gamma, eps=1e-6\n"
+      "return %y, %stream into %residual\n",
+      "%scale = input f32 [R, 1] replicated\n%x = input f32 [R, 7]\n"
+      "%b = input f32 [1, 7] replicated\n%s = all_reduce sum %x\n%t = mul %s, %scale\n"
+      "%u = add %t, %b\n%y = relu %u\nreturn %y\n",
+      "%x = input f16 [R, 33]\n%z = input f16 [R, 33]\n%r = input f16 [R, 33] replicated\n"
+      "%h = mul %r, 0.5\n%s = all_reduce sum %x\n%t = all_reduce max %z\n%a = add %s, %t\n"
+      "%b = add %a, %h\n%c = add %b, %x\nreturn %b into %r, %c, %h\n",
+      "%x = input u8 [R, 3]\n%k = input u8 [R, 3] replicated\n%s = all_reduce sum %x\n"
+      "%t = max %s, %k\n%u = all_reduce sum %t\n%y = min %u, 200\nreturn %y, %s\n",
+  };
+  return programs;
+}
+
+// Runs every choice of the form via=split, found by its id; "" when all are right and there is one.
+std::string RunSplitChoices(Job& job, const std::string& text, uint64_t rows, uint32_t salt) {
+  const ProgramGraph graph = ProgramGraph::Parse(text).value();
+  const Program program =
+      Program::Bind(graph, {MemoryKind::kHost, job.world_size(), job.world_size()}).value();
+  const Problem problem = program.ProblemAtRows(rows, job.topology_digest());
+  Operands operands(program, rows, job.rank(), salt);
+  int split = 0;
+  for (const Choice& listed : ListChoicesOf(job.groups(), program, problem).choices) {
+    if (listed.id.HostKey("via") != "split") continue;
+    const std::optional<Choice> choice = FindChoice(job.groups(), program, problem, listed.id);
+    if (!choice) return listed.id.text() + " is not found";
+    auto caller = MakeCaller(job.groups(), program, problem, *choice);
+    if (!caller) return caller.error().ToText();
+    if (Status ready = (*caller)->Precompile(job.clock().now_ns() + 60 * kSecondNs); !ready) {
+      return ready.error().ToText();
+    }
+    const std::string wrong = operands.Run(program, rows, **caller, job.clock());
+    if (!wrong.empty()) return listed.id.text() + ": " + wrong;
+    ++split;
+  }
+  return split > 0 ? "" : "no choice splits it";
+}
+
+// A choice that was measured at other rows: ranks that have no equal shares of these refuse it, on
+// each rank alike.
+std::string RefuseUnevenRows(Job& job, const std::string& text) {
+  const Program program = Program::Bind(ProgramGraph::Parse(text).value(),
+                                        {MemoryKind::kHost, job.world_size(), job.world_size()})
+                              .value();
+  const auto rows = static_cast<uint64_t>(job.world_size()) * 4;
+  const auto at = [&](uint64_t each) { return program.ProblemAtRows(each, job.topology_digest()); };
+  for (const Choice& choice : ListChoicesOf(job.groups(), program, at(rows)).choices) {
+    if (choice.id.HostKey("via") != "split") continue;
+    if (FindChoice(job.groups(), program, at(rows + 1), choice.id)) return "it is listed";
+    auto caller = MakeCaller(job.groups(), program, at(rows + 1), choice);
+    Status ready = caller ? (*caller)->Precompile(job.clock().now_ns() + 60 * kSecondNs)
+                          : Status(Propagate(caller));
+    if (ready) return choice.id.text() + " is ready to run";
+    return ready.error().code == ErrorCode::kUnsupported ? "" : ready.error().ToText();
+  }
+  return "no choice splits it";
+}
+
 // Random bits of each input; the same on all ranks where the program promises that. Floats have
 // magnitudes between 2^-8 and 2^8, so that sums depend on the order of additions.
 Bytes RandomInput(const ProgramGraph& graph, ValueIndex input, uint64_t bytes, int rank,
@@ -285,6 +350,45 @@ TEST_P(ProgramChoices, AllGiveWhatTheEvaluatorGives) {
       }
       // A program without a choice would prove nothing.
       if (choices < kPrograms) link.Report(fmt::format("wrong: {} choices in all", choices));
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd(all, kPatienceNs)) << ranks.Transcript();
+  for (const size_t rank : all) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+    EXPECT_TRUE(ranks.LinesOf(rank, "wrong").empty()) << ranks.Transcript();
+  }
+}
+
+TEST_P(ProgramChoices, SplitProgramsGiveWhatTheEvaluatorGives) {
+  const int world_size = GetParam();
+  if (world_size == 1) GTEST_SKIP() << "one rank shares nothing out";
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  std::vector<size_t> all(static_cast<size_t>(world_size));
+  std::iota(all.begin(), all.end(), size_t{0});
+  for (int rank = 0; rank < world_size; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      JobOptions options;
+      options.context = {"test", rank, world_size, rank, world_size, "job", folder.path() + "/s"};
+      options.catalogue.tables = {host::BackendApi()};
+      Result<std::unique_ptr<Job>> job = Job::Join(options);
+      if (!job) {
+        link.Report("wrong " + job.error().ToText());
+        return 1;
+      }
+      uint32_t salt = 0;
+      for (const std::string& text : SplitPrograms()) {
+        for (const int shares : {1, 5, 64}) {
+          const auto rows = static_cast<uint64_t>(shares * world_size);
+          const std::string wrong = RunSplitChoices(**job, text, rows, ++salt);
+          if (wrong.empty()) continue;
+          link.Report(fmt::format("wrong at {} rows: {}\n{}", rows, wrong, text));
+          return 1;
+        }
+        const std::string wrong = RefuseUnevenRows(**job, text);
+        if (!wrong.empty()) link.Report(fmt::format("wrong: {}\n{}", wrong, text));
+      }
       return 0;
     });
   }
