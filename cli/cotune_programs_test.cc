@@ -72,6 +72,20 @@ TEST_F(ProgramsTest, RecipesAreListedWithReasonsAndNothingIsMeasured) {
   EXPECT_EQ(several.exit_code, 2);
 }
 
+TEST_F(ProgramsTest, ASplitIsListedForRowsThatRanksCanShare) {
+  const auto recipes = [&](const char* rows) {
+    return Run({"program", "recipes", File(kText), "--ranks", "2", "--rows", rows});
+  };
+  const ProgramEnd even = recipes("8");
+  ASSERT_EQ(even.exit_code, 0) << even.err;
+  EXPECT_NE(even.out.find("reduce_scatter, then mul, then all_gather\n"), std::string::npos)
+      << even.out;
+  const ProgramEnd odd = recipes("7");
+  EXPECT_NE(odd.out.find("  via=split: 2 ranks have no equal shares of 7 rows\n"),
+            std::string::npos)
+      << odd.out;
+}
+
 TEST_F(ProgramsTest, ErrorsNameFileLineAndColumn) {
   const std::string path = File("%x = input f32 [R, 4]\n%s = all_reduce sun %x\nreturn %s\n");
   const ProgramEnd end = Run({"tune", "--ranks", "2", "--program", path, "--db", database_});

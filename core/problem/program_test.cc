@@ -49,6 +49,16 @@ TEST(ProgramTest, ASingleCollectiveHasTheCountOfItsClass) {
   }
 }
 
+TEST(ProgramTest, AnInputThatIsOverwrittenNeedNotBeRead) {
+  const std::string begin =
+      "%x = input f32 [R, 8]\n%b = input f32 [R, 8]\n%s = all_reduce sum %x\n";
+  const Program program = Bound(begin + "return %s into %b\n");
+  EXPECT_EQ(program.graph().outputs()[0].into, 1);
+  EXPECT_EQ(program.graph().ToText(), ProgramGraph::Parse(program.graph().ToText())->ToText());
+  EXPECT_FALSE(program.is_single_collective());
+  EXPECT_FALSE(ProgramGraph::Parse(begin + "return %s\n").has_value());
+}
+
 TEST(ProgramTest, RowsAndColumnsGiveTheCount) {
   const Program program = Bound(kNorm);
   EXPECT_FALSE(program.is_single_collective());

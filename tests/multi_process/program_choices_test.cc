@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -19,8 +20,10 @@
 #include "core/problem/program_data.h"
 #include "core/problem/program_evaluator.h"
 #include "core/problem/tuning_settings.h"
+#include "core/selection/dispatch_table.h"
 #include "core/testing/random_program.h"
 #include "fmt/format.h"
+#include "integration/dispatcher.h"
 #include "integration/job.h"
 #include "plugins/host/backend.h"
 #include "tests/multi_process/testing/rank_processes.h"
@@ -62,6 +65,15 @@ struct Operands {
 
   // Runs the caller once; "" when all values are right.
   std::string Run(const Program& program, uint64_t rows, ChoiceCaller& caller, const Clock& clock) {
+    return RunBy(program, rows, [&](LaunchArguments arguments) {
+      arguments.deadline_ns = clock.now_ns() + 60 * kSecondNs;
+      return caller.Launch(arguments, clock);
+    });
+  }
+
+  // The same for any function that runs the program with these operands.
+  std::string RunBy(const Program& program, uint64_t rows,
+                    const std::function<Status(const LaunchArguments&)>& run) {
     std::vector<Bytes> inputs = sent;
     std::vector<Bytes> outputs;
     std::vector<const void*> from;
@@ -77,12 +89,11 @@ struct Operands {
     LaunchArguments arguments;
     arguments.inputs = from;
     arguments.outputs = to;
-    arguments.deadline_ns = clock.now_ns() + 60 * kSecondNs;
     if (program.is_single_collective()) {
       arguments.send = from.front();
       arguments.recv = to.front();
     }
-    if (Status ran = caller.Launch(arguments, clock); !ran) return ran.error().ToText();
+    if (Status ran = run(arguments); !ran) return ran.error().ToText();
     for (size_t i = 0; i < expected.size(); ++i) {
       const int32_t into = program.graph().outputs()[i].into;
       const Bytes& seen = into < 0 ? outputs[i] : inputs[static_cast<size_t>(into)];
@@ -144,6 +155,9 @@ const std::vector<std::string>& SplitPrograms() {
       "%b = add %a, %h\n%c = add %b, %x\nreturn %b into %r, %c, %h\n",
       "%x = input u8 [R, 3]\n%k = input u8 [R, 3] replicated\n%s = all_reduce sum %x\n"
       "%t = max %s, %k\n%u = all_reduce sum %t\n%y = min %u, 200\nreturn %y, %s\n",
+      // Nothing reads the input that the output overwrites.
+      "%x = input f32 [R, 5]\n%memory = input f32 [R, 5]\n%s = all_reduce sum %x\n"
+      "%y = relu %s\nreturn %y into %memory\n",
   };
   return programs;
 }
@@ -190,6 +204,43 @@ std::string RefuseUnevenRows(Job& job, const std::string& text) {
     return ready.error().code == ErrorCode::kUnsupported ? "" : ready.error().ToText();
   }
   return "no choice splits it";
+}
+
+// Calls by a table that names a choice of the form via=split for every size: rows that the ranks
+// can share run by it, and others by the default. "" when all values are right.
+std::string RunSplitOfTable(Job& job, const std::string& text) {
+  const ProgramGraph graph = ProgramGraph::Parse(text).value();
+  const Program program =
+      Program::Bind(graph, {MemoryKind::kHost, job.world_size(), job.world_size()}).value();
+  const auto shared = static_cast<uint64_t>(job.world_size()) * 4;
+  std::optional<ChoiceId> id;
+  const Problem problem = program.ProblemAtRows(shared, job.topology_digest());
+  for (const Choice& choice : ListChoicesOf(job.groups(), program, problem).choices) {
+    if (!id && choice.id.HostKey("via") == "split") id = choice.id;
+  }
+  if (!id) return "no choice splits it";
+  Dispatcher dispatcher(job);
+  dispatcher.SetTable(*DispatchTable::Build(
+      {DispatchRow{DispatchKey::Of(program.anchor()), {{0, UINT64_MAX, *id}}}}));
+  for (const uint64_t rows : {shared, shared + 1}) {
+    Operands operands(program, rows, job.rank(), 1);
+    std::string chosen;
+    const std::string wrong =
+        operands.RunBy(program, rows, [&](const LaunchArguments& arguments) -> Status {
+          const ProgramCall call{.graph = &graph,
+                                 .rows = rows,
+                                 .inputs = arguments.inputs,
+                                 .outputs = arguments.outputs};
+          COTUNE_RETURN_IF_ERROR(dispatcher.Run(call));
+          COTUNE_TRY(const CallExplanation explanation, dispatcher.Explain(call));
+          chosen = explanation.choice.HostKey("via");
+          return {};
+        });
+    if (!wrong.empty()) return fmt::format("{} rows: {}", rows, wrong);
+    if (chosen != (rows == shared ? "split" : ""))
+      return fmt::format("{} rows by {}", rows, chosen);
+  }
+  return "";
 }
 
 // Random bits of each input; the same on all ranks where the program promises that. Floats have
@@ -386,8 +437,10 @@ TEST_P(ProgramChoices, SplitProgramsGiveWhatTheEvaluatorGives) {
           link.Report(fmt::format("wrong at {} rows: {}\n{}", rows, wrong, text));
           return 1;
         }
-        const std::string wrong = RefuseUnevenRows(**job, text);
-        if (!wrong.empty()) link.Report(fmt::format("wrong: {}\n{}", wrong, text));
+        for (const std::string& wrong :
+             {RefuseUnevenRows(**job, text), RunSplitOfTable(**job, text)}) {
+          if (!wrong.empty()) link.Report(fmt::format("wrong: {}\n{}", wrong, text));
+        }
       }
       return 0;
     });
