@@ -79,6 +79,7 @@ struct Tune {
       nullptr;  // as in HubForTest
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
+  std::function<void(int rank)> on_prepare = nullptr;  // as in BackendForTest
   BufferClass buffer_class = BufferClass::kPlain;
   int register_fails_on_rank = -1;
   int part_ulp_on_rank = -1;  // both as in BackendForTest
