@@ -201,7 +201,7 @@ TEST(FusionSettingsTable, HasARowForEachSettingOfTheRules) {
 }
 
 // The threads that prepare the choices of a rank. Each waits until as many as are expected have
-// come, so that none does the work of another.
+// come, so that none does the work of another. If one waits in vain, nobody waits any more.
 class PreparingThreads {
  public:
   explicit PreparingThreads(size_t expected) : expected_(expected) {}
@@ -209,7 +209,8 @@ class PreparingThreads {
     std::unique_lock lock(mutex_);
     threads_.insert(std::this_thread::get_id());
     changed_.notify_all();
-    changed_.wait_for(lock, std::chrono::seconds(60), [&] { return threads_.size() >= expected_; });
+    const auto all_have_come = [&] { return waits_in_vain_ || threads_.size() >= expected_; };
+    waits_in_vain_ = !changed_.wait_for(lock, std::chrono::seconds(5), all_have_come);
   }
   size_t count() {
     const std::lock_guard lock(mutex_);
@@ -221,6 +222,7 @@ class PreparingThreads {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::set<std::thread::id> threads_;
+  bool waits_in_vain_ = false;
 };
 
 std::vector<ScriptedChoice> Twelve(int /*rank*/) {
