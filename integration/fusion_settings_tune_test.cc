@@ -210,7 +210,7 @@ class PreparingThreads {
     threads_.insert(std::this_thread::get_id());
     changed_.notify_all();
     const auto all_have_come = [&] { return waits_in_vain_ || threads_.size() >= expected_; };
-    waits_in_vain_ = !changed_.wait_for(lock, std::chrono::seconds(5), all_have_come);
+    if (!changed_.wait_for(lock, std::chrono::seconds(5), all_have_come)) waits_in_vain_ = true;
   }
   size_t count() {
     const std::lock_guard lock(mutex_);
