@@ -34,7 +34,7 @@ Tune TuneOf(const std::string& program, const FusionRecipes& recipes) {
   return tune;
 }
 
-// How lines begin for the program at so many rows.
+// The beginning of each line for the program at so many rows.
 std::string Subject(const Tune& tune, uint64_t rows) {
   const Program program = ProgramOfNode(tune, 0);
   return fmt::format("program {} {:016x} at {} rows: ", program.graph().name(),

@@ -31,7 +31,7 @@ using ::testing::SizeIs;
 constexpr uint64_t kBytes = 1024;
 constexpr int kRanks = 2;
 
-// Where a user writes a setting.
+// The places in which a user writes a setting.
 enum class Place : uint8_t { kFile, kEnvironment, kFlag };
 constexpr Place kPlaces[] = {Place::kFile, Place::kEnvironment, Place::kFlag};
 
@@ -80,8 +80,8 @@ constexpr char kTwoCollectives[] =
 
 // A program that one value of a setting tunes to one winner, and another value to another one.
 struct Row {
-  std::string name;     // of the setting, or an alias
-  std::string setting;  // whose name that is
+  std::string name;     // the setting's own name, or an alias
+  std::string setting;  // its own name
   std::string program;
   std::string value;
   std::string winner;

@@ -1,4 +1,4 @@
-// What a list of choices says of the forms and regions of its program, as lines for the log.
+// Lines for the log: the forms and regions of a program that a list of choices has or leaves out.
 #ifndef COTUNE_CORE_SCHEDULER_LISTING_LINES_H_
 #define COTUNE_CORE_SCHEDULER_LISTING_LINES_H_
 
@@ -12,7 +12,7 @@
 namespace cotune {
 
 struct ListingLine {
-  std::string key;   // of the form or region, as the list has it: "via=bucket", "fuse=1.2"
+  std::string key;   // the form or region, as the list names it: "via=bucket", "fuse=1.2"
   std::string text;  // begins with the program and its rows
 };
 
