@@ -86,6 +86,24 @@ TEST_F(ProgramsTest, ASplitIsListedForRowsThatRanksCanShare) {
       << odd.out;
 }
 
+TEST_F(ProgramsTest, VerboseTunesPrintEachFormAndRegionThatIsListedOrLeftOut) {
+  const std::string path = File(
+      "program pair\n%a = input f32 [R, 4]\n%b = input f32 [R, 4]\n%s = all_reduce sum %a\n"
+      "%t = all_reduce sum %b\nreturn %s, %t\n");
+  const std::string line =
+      fmt::format("cotune: program pair {:016x} at 8 rows: via=bucket is listed\n",
+                  ProgramGraph::Parse(ReadFileForTest(path))->digest());
+  const std::vector<std::string> tune = {"tune",   "--ranks", "2",    "--program", path,
+                                         "--rows", "8",       "--db", database_};
+  std::vector<std::string> verbose = tune;
+  verbose.insert(verbose.end(), {"-v", "--force"});
+  EXPECT_EQ(Run(tune).err.find(line), std::string::npos);
+  const ProgramEnd end = Run(verbose);
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.err.find(line), std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find(line), end.err.rfind(line)) << end.err;
+}
+
 TEST_F(ProgramsTest, ErrorsNameFileLineAndColumn) {
   const std::string path = File("%x = input f32 [R, 4]\n%s = all_reduce sun %x\nreturn %s\n");
   const ProgramEnd end = Run({"tune", "--ranks", "2", "--program", path, "--db", database_});

@@ -221,7 +221,7 @@ TEST(ProgramTuneTest, AChoiceWithoutRoomInTheFirstHeatMayWinTheSecond) {
 // bare where it is small, and 8 us less where it is large; a part costs nothing.
 std::vector<ScriptedChoice> FusesLarge(int) {
   std::vector<ScriptedChoice> choices = LatencyAndBandwidth(0);
-  choices[2].fused_cost_ns = [](uint64_t bytes) {
+  choices[2].fused_cost_ns = [](uint64_t bytes, size_t /*operations*/) {
     return 60'000 + static_cast<int64_t>(bytes) + (bytes > 5000 ? -8'000 : 8'000);
   };
   return choices;

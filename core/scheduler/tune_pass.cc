@@ -11,6 +11,7 @@
 #include "core/choice/winner_check.h"
 #include "core/ranks/step_record.h"
 #include "core/scheduler/cell_timing.h"
+#include "core/scheduler/listing_lines.h"
 #include "core/scheduler/node_comparison.h"
 #include "core/scheduler/pre_sync_fields.h"
 #include "core/scheduler/rank_zero_knowledge.h"
@@ -54,10 +55,19 @@ Status TunePass::Run() {
 void TunePass::ListChoices() {
   const StageSpan stage(parts_.observer, Stage::kChoices);
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
-    const ScopedSpan node(parts_.observer, SpanKind::kNode, std::string(kNodeSpan),
-                          ToText(state_.nodes[i]->program().anchor()));
-    for (uint64_t hint : state_.nodes[i]->size_hints_bytes()) {
-      state_.nodes[i]->ListChoices(parts_.groups, hint);
+    MultiTemplate& node = *state_.nodes[i];
+    const std::string name = ToText(node.program().anchor());
+    const ScopedSpan span(parts_.observer, SpanKind::kNode, std::string(kNodeSpan), name);
+    for (uint64_t hint : node.size_hints_bytes()) {
+      const ChoiceList& list = node.ListChoices(parts_.groups, hint);
+      if (parts_.exchange.rank() != 0) continue;  // the lists of all ranks are equal
+      for (const ListingLine& line : ListingLines(node.program(), node.ProblemAt(hint), list)) {
+        parts_.observer.OnEvent({.type = EventType::kLine,
+                                 .severity = Severity::kDebug,
+                                 .name = line.text,
+                                 .node = name,
+                                 .choice = line.key});
+      }
     }
   }
 }

@@ -379,8 +379,9 @@ class RegionPlanForTest final : public Plan {
       : group_(group), program_(std::move(program)), problem_(problem), choice_(choice) {}
 
   Status Launch(const LaunchArguments& arguments) override {
-    launched_cost_ns += choice_.fused_cost_ns(problem_.bytes());
     const ProgramGraph& graph = program_.graph();
+    launched_cost_ns +=
+        choice_.fused_cost_ns(problem_.bytes(), graph.nodes().size() - graph.collectives().size());
     const uint64_t rows = program_.RowsAt(problem_);
     std::string sent;
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
@@ -515,6 +516,7 @@ class DeviceForTest final : public Device {
 
 Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program& program, const Problem& problem,
                                                     const Choice& choice, int64_t) {
+  if (backend_.on_prepare) backend_.on_prepare();
   const std::lock_guard lock(mutex_);
   ++backend_.plans_prepared;
   for (const ScriptedChoice& scripted : backend_.choices_) {

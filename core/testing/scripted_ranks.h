@@ -4,6 +4,8 @@
 #define COTUNE_CORE_TESTING_SCRIPTED_RANKS_H_
 
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -68,8 +70,8 @@ struct ScriptedChoice {
   std::string name;
   bool is_default = false;
   std::function<int64_t(uint64_t bytes)> cost_ns;
-  // Set: it runs collectives with local operations around them, too.
-  std::function<int64_t(uint64_t bytes)> fused_cost_ns = nullptr;
+  // Set: it runs collectives with so many local operations around them, too.
+  std::function<int64_t(uint64_t bytes, size_t operations)> fused_cost_ns = nullptr;
   int prepare_fails_on_rank = -1;
   std::string prepare_failure = "scripted prepare failure";
   int launch_fails_on_rank = -1;
@@ -106,6 +108,8 @@ class BackendForTest final : public Backend {
                                             int64_t deadline_ns) override;
 
   bool says_it_has_parts = false;
+  // Called by each prepare of a choice, on its thread.
+  std::function<void()> on_prepare;
   // On this rank, the parts of programs give the next bits in an element of each output that is
   // replicated by dataflow, or of each that is not.
   int part_ulp_on_rank = -1;

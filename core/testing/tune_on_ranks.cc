@@ -50,6 +50,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       backend.register_fails_on_rank = tune.register_fails_on_rank;
       backend.part_ulp_on_rank = tune.part_ulp_on_rank;
       backend.part_ulp_is_in_replicated = tune.part_ulp_is_in_replicated;
+      if (tune.on_prepare) backend.on_prepare = [&tune, rank] { tune.on_prepare(rank); };
       DeviceScript device_script = tune.device ? tune.device(rank) : DeviceScript{};
       device_script.job_begin_ns = JobBeginForTest(rank);
       const std::unique_ptr<Device> device = MakeDeviceForTest(device_script);
@@ -60,13 +61,13 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
       Temporaries temporaries(*device);
       backend.says_it_has_parts = true;
+      TuningSettings settings = tune.settings;
+      if (tune.change_settings) tune.change_settings(rank, settings);
       const UnfusedRecipes unfused;
       (*groups)->set_program_support({.part_backend = &backend,
                                       .temporaries = &temporaries,
                                       .recipes = tune.recipes != nullptr ? tune.recipes : &unfused,
-                                      .fusion = tune.settings.fusion});
-      TuningSettings settings = tune.settings;
-      if (tune.change_settings) tune.change_settings(rank, settings);
+                                      .fusion = settings.fusion});
       view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);
       if (tune.stops) view.observer.stops = [&tune, rank] { return tune.stops(rank); };
       TuneParts parts{*exchange, **groups, *device, clock, view.observer, tune.known};

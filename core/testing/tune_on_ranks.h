@@ -24,13 +24,15 @@ ScriptedChoice Scripted(std::string name, int64_t cost_ns);
 class NotedWarnings final : public StageObserver {
  public:
   void OnEvent(const Event& event) override {
-    if (event.type == EventType::kLine) warnings.emplace_back(event.name);
+    if (event.type != EventType::kLine) return;
+    (event.severity >= Severity::kWarning ? warnings : lines).emplace_back(event.name);
   }
   void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
   bool StopRequested() override { return is_interrupted || (stops && stops()); }
   bool is_interrupted = false;
   std::function<bool()> stops;
   std::vector<std::string> warnings;
+  std::vector<std::string> lines;  // that are no warnings
   std::vector<TunePlan> plans;
 };
 
@@ -79,6 +81,7 @@ struct Tune {
       nullptr;  // as in HubForTest
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
+  std::function<void(int rank)> on_prepare = nullptr;  // as in BackendForTest
   BufferClass buffer_class = BufferClass::kPlain;
   int register_fails_on_rank = -1;
   int part_ulp_on_rank = -1;  // both as in BackendForTest

@@ -46,7 +46,7 @@ FOLDERS = {
     "benchmarks/gpu": ["core", "gpu", "integration", "plugins/api", "plugins/loader"],
     "tests": ["core", "fusion", "hierarchy", "plugins", "sync", "integration", "cli"],
     "tests/gpu": ["core", "gpu", "integration"],
-    "tests/simulated": ["core", "sync"],
+    "tests/simulated": ["core", "fusion", "sync"],
 }
 # Folders that have their rules before their first file.
 PLANNED = ("hierarchy",)

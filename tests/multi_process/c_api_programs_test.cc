@@ -24,6 +24,7 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
@@ -165,6 +166,42 @@ TEST_F(CApiPrograms, AreTunedTogetherWithCollectives) {
     const std::string wrong = norm.Run(group);
     if (!wrong.empty()) link.Report("wrong " + wrong);
   });
+}
+
+// The log has lines of severity 0, debug, for what a tune does with the forms of its programs.
+TEST_F(CApiPrograms, LogWhatATuneListsAndLeavesOut) {
+  constexpr int kRanks = 2;
+  RankProcesses ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, kRanks, link);
+      if (group == nullptr) return 1;
+      CheckedProgram norm(kNorm, 9, rank, kRanks, 1);
+      const uint64_t rows[] = {4};
+      cotune_tune_node node{};
+      node.struct_size = sizeof(node);
+      node.program = norm.handle();
+      node.sizes = rows;
+      node.size_count = 1;
+      cotune_tune_options options{};
+      options.struct_size = sizeof(options);
+      options.nodes = &node;
+      options.node_count = 1;
+      const bool is_tuned = cotune_tune(group, &options, nullptr) == COTUNE_SUCCESS;
+      cotune_group_destroy(group);
+      return is_tuned ? 0 : 1;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, 3 * kPatienceNs)) << ranks.Transcript();
+  const std::string subject = fmt::format("program add_residual_norm {:016x} at 4 rows: ",
+                                          ProgramGraph::Parse(kNorm)->digest());
+  EXPECT_THAT(ranks.LinesOf(0, "log 0 "),
+              Contains(subject + "fuse=1.2 is left out: %5 is rounded where the region would end, "
+                                 "and not in the program"))
+      << ranks.Transcript();
+  EXPECT_THAT(ranks.LinesOf(0, "log 0 "),
+              Contains(HasSubstr(subject + "via=bucket is left out: ")));
+  EXPECT_THAT(ranks.LinesOf(1, "log 0 "), IsEmpty());
 }
 
 // Tunes these nodes.

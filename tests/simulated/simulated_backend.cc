@@ -48,6 +48,19 @@ class SimulatedGroup final : public BackendGroup {
   std::map<std::string, int> meetings_;  // how often each name was met at
 };
 
+// The local operations of a region; 0: a collective alone.
+size_t OperationsOf(const Program& program) {
+  return program.graph().nodes().size() - program.graph().collectives().size();
+}
+
+// The name at which ranks that run the same choice meet.
+std::string CallName(const SimulatedChoice& choice, const Program& program,
+                     const Problem& problem) {
+  std::string name = fmt::format("{} {}", choice.name, ToText(problem));
+  if (OperationsOf(program) > 0) name += fmt::format(" in {:016x}", program.digest());
+  return name;
+}
+
 class SimulatedPlan final : public Plan {
  public:
   SimulatedPlan(SimulatedGroup& group, const SimulatedChoice& choice, Program program,
@@ -56,7 +69,8 @@ class SimulatedPlan final : public Plan {
         choice_(choice),
         program_(std::move(program)),
         problem_(problem),
-        name_(fmt::format("launch {} {}", choice.name, ToText(problem))) {}
+        operations_(OperationsOf(program_)),
+        name_("launch " + CallName(choice, program_, problem)) {}
 
   Status Launch(const LaunchArguments& arguments) override;
   Result<bool> Progress(int64_t /*until_ns*/) override { return true; }
@@ -65,24 +79,60 @@ class SimulatedPlan final : public Plan {
   // In the call that begins now.
   Defect DefectHere() {
     const bool is_old = group_.backend().CountLaunch(name_) >= choice_.right_calls;
-    const bool is_here = choice_.IsDefectiveFor(problem_.cls.collective) &&
+    const bool is_here = choice_.IsDefectiveFor(problem_.cls.collective, operations_ > 0) &&
                          choice_.defect_rank == group_.backend().rank().rank();
     return is_here && is_old ? choice_.defect : Defect::kNone;
   }
-  void Spoil(std::byte* recv, uint64_t bytes) const {
+  static void Spoil(std::byte* value, uint64_t bytes, Dtype dtype) {
     if (bytes == 0) return;
     // In the highest byte of an element, where no bound hides it.
-    const uint64_t element_bytes = SizeBytes(problem_.cls.dtype);
+    const uint64_t element_bytes = SizeBytes(dtype);
     const uint64_t element = bytes / element_bytes / 2;
-    recv[(element + 1) * element_bytes - 1] ^= std::byte{0x41};
+    value[(element + 1) * element_bytes - 1] ^= std::byte{0x41};
+  }
+  // The bytes of all inputs, one after the other.
+  std::string Sent(const LaunchArguments& arguments) const;
+  // The inputs of a rank, from what it has sent.
+  std::vector<std::vector<std::byte>> Received(const std::string& sent) const;
+  void* OutputAt(const LaunchArguments& arguments, size_t i) const {
+    return operations_ == 0 ? arguments.recv : arguments.outputs[i];
+  }
+  uint64_t InputBytes(size_t i) const {
+    return program_.BytesOf(static_cast<ValueIndex>(i), program_.RowsAt(problem_));
+  }
+  int64_t CostNs() const {
+    const int64_t operations = static_cast<int64_t>(operations_);
+    return (operations == 0 ? choice_.base_ns
+                            : choice_.fused_base_ns + choice_.operation_ns * operations) +
+           choice_.ns_per_byte * static_cast<int64_t>(problem_.bytes());
   }
 
   SimulatedGroup& group_;
   const SimulatedChoice& choice_;
   const Program program_;
   const Problem problem_;
+  const size_t operations_;
   const std::string name_;
 };
+
+std::string SimulatedPlan::Sent(const LaunchArguments& arguments) const {
+  if (operations_ == 0) return {static_cast<const char*>(arguments.send), InputBytes(0)};
+  std::string sent;
+  for (size_t i = 0; i < arguments.inputs.size(); ++i) {
+    sent.append(static_cast<const char*>(arguments.inputs[i]), InputBytes(i));
+  }
+  return sent;
+}
+
+std::vector<std::vector<std::byte>> SimulatedPlan::Received(const std::string& sent) const {
+  std::vector<std::vector<std::byte>> inputs;
+  const auto* next = reinterpret_cast<const std::byte*>(sent.data());
+  for (size_t i = 0; i < program_.graph().inputs().size(); ++i) {
+    inputs.emplace_back(next, next + InputBytes(i));
+    next += InputBytes(i);
+  }
+  return inputs;
+}
 
 Status SimulatedPlan::Launch(const LaunchArguments& arguments) {
   SimulatedRank& rank = group_.backend().rank();
@@ -92,31 +142,26 @@ Status SimulatedPlan::Launch(const LaunchArguments& arguments) {
     return Fail(ErrorCode::kDeadline, "it hangs by its script");
   }
   const bool fails = defect == Defect::kFails;
-  const uint64_t send_bytes = problem_.send_elements() * SizeBytes(problem_.cls.dtype);
-  std::string send =
-      fails ? kFailed : std::string(static_cast<const char*>(arguments.send), send_bytes);
-  const auto all = group_.Meet(name_, std::move(send), arguments.deadline_ns);
+  const auto all = group_.Meet(name_, fails ? kFailed : Sent(arguments), arguments.deadline_ns);
   if (fails) return Fail(ErrorCode::kInternal, "it fails by its script");
   COTUNE_RETURN_IF_ERROR(all);
-  const auto bytes = static_cast<int64_t>(problem_.bytes());
-  const int64_t cost_ns = choice_.base_ns + choice_.ns_per_byte * bytes;
+  const int64_t cost_ns = CostNs();
   const auto jitter = static_cast<int64_t>(group_.backend().NextRandom() %
                                            static_cast<uint64_t>(choice_.jitter_percent + 1));
   rank.Work(cost_ns + cost_ns * jitter / 100);
   std::vector<std::vector<std::vector<std::byte>>> inputs;
-  for (const std::string& each : *all) {
-    const auto* begin = reinterpret_cast<const std::byte*>(each.data());
-    inputs.push_back({std::vector<std::byte>(begin, begin + each.size())});
-  }
+  for (const std::string& each : *all) inputs.push_back(Received(each));
   COTUNE_TRY(const auto values, EvaluateProgramOnRank(program_.graph(), program_.RowsAt(problem_),
                                                       rank.world_size(), rank.rank(), inputs));
-  const std::vector<std::byte> result = Encode(values.front());
-  auto* const recv = static_cast<std::byte*>(arguments.recv);
-  if (!result.empty()) std::memcpy(recv, result.data(), result.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::vector<std::byte> result = Encode(values[i]);
+    auto* const output = static_cast<std::byte*>(OutputAt(arguments, i));
+    if (!result.empty()) std::memcpy(output, result.data(), result.size());
+    if (defect == Defect::kWrong) Spoil(output, result.size(), values[i].type.dtype);
+  }
   if (defect == Defect::kFailsAlone) {
     return Fail(ErrorCode::kInternal, "it fails alone by its script");
   }
-  if (defect == Defect::kWrong) Spoil(recv, result.size());
   return {};
 }
 
@@ -130,11 +175,12 @@ Result<std::unique_ptr<Plan>> SimulatedGroup::Prepare(const Program& program,
   if (scripted == choices.end()) return Fail(ErrorCode::kUnsupported, "there is no such choice");
   SimulatedRank& rank = backend_.rank();
   rank.Work(scripted->prepare_ns);
-  const bool is_refused = scripted->defect == Defect::kRefused &&
-                          scripted->IsDefectiveFor(problem.cls.collective) &&
-                          scripted->defect_rank == rank.rank();
+  const bool is_refused =
+      scripted->defect == Defect::kRefused &&
+      scripted->IsDefectiveFor(problem.cls.collective, OperationsOf(program) > 0) &&
+      scripted->defect_rank == rank.rank();
   if (choice.prepare_is_collective) {
-    const auto all = Meet(fmt::format("prepare {} {}", scripted->name, ToText(problem)),
+    const auto all = Meet("prepare " + CallName(*scripted, program, problem),
                           is_refused ? kFailed : "", deadline_ns);
     if (!all && !is_refused) return Propagate(all);
   }
@@ -239,10 +285,14 @@ std::string_view Name(Defect defect) {
   return kNames[static_cast<size_t>(defect)];
 }
 
-ChoiceList SimulatedBackend::ListChoices(const Program& /*program*/,
-                                         const Problem& /*problem*/) const {
+ChoiceList SimulatedBackend::ListChoices(const Program& program, const Problem& /*problem*/) const {
   ChoiceList list;
   for (const SimulatedChoice& scripted : choices_) {
+    if (OperationsOf(program) > scripted.operations_max) {
+      list.refusals.push_back({fmt::format("{}/{}", name_, scripted.name),
+                               fmt::format("fuses at most {}", scripted.operations_max)});
+      continue;
+    }
     list.choices.push_back({.id = *ChoiceId::FromBackend(name_, scripted.name),
                             .is_default = scripted.is_default,
                             .prepare_is_collective = scripted.prepare_is_collective});

@@ -3,6 +3,7 @@
 #ifndef COTUNE_TESTS_SIMULATED_SIMULATED_BACKEND_H_
 #define COTUNE_TESTS_SIMULATED_SIMULATED_BACKEND_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -40,17 +41,24 @@ struct SimulatedChoice {
   int64_t base_ns = 0;  // of a call
   int64_t ns_per_byte = 0;
   int jitter_percent = 0;  // by which a call may take longer, on each rank for itself
+  // It runs regions with so many local operations; 0: collectives alone. They take fused_base_ns
+  // instead of base_ns, and operation_ns for each of these operations.
+  size_t operations_max = 0;
+  int64_t fused_base_ns = 0;
+  int64_t operation_ns = 0;
   Defect defect = Defect::kNone;
   int defect_rank = 0;
   int right_calls = 0;                          // before the defect shows
   std::optional<Collective> defect_collective;  // nullopt: any
+  std::optional<bool> defect_in_regions;        // nullopt: in regions and in collectives alone
 
-  bool IsDefectiveFor(Collective collective) const {
-    return defect != Defect::kNone && defect_collective.value_or(collective) == collective;
+  bool IsDefectiveFor(Collective collective, bool is_region) const {
+    return defect != Defect::kNone && defect_collective.value_or(collective) == collective &&
+           defect_in_regions.value_or(is_region) == is_region;
   }
 };
 
-// Runs collectives. `seed` is that of the jitter.
+// Runs collectives, alone and in regions. `seed` is that of the jitter.
 class SimulatedBackend final : public Backend {
  public:
   SimulatedBackend(SimulatedRank& rank, std::string name, std::vector<SimulatedChoice> choices,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -40,13 +41,22 @@ void CountEnds(const TuneSchedule& schedule, const TuneRun& run, std::map<std::s
       ++ends["committed"];
       for (const auto& [key, by_size] : (*outcome)->winners.rows()) {
         ends["program"] += key.program_digest != 0 ? 1 : 0;
-        for (const auto& [bytes, winner] : by_size)
+        for (const auto& [bytes, winner] : by_size) {
           ends["combined"] += winner.id.has_steps() ? 1 : 0;
+          ends["region"] += winner.id.text().find("fuse=") != std::string::npos ? 1 : 0;
+          ends["bucket"] += winner.id.text().find("via=bucket") != std::string::npos ? 1 : 0;
+        }
       }
     } else {
       ++ends[(*outcome)->late_ranks.empty() ? "declined" : "late"];
     }
   }
+}
+
+bool HasLostRank(const TuneRun& run) {
+  return std::any_of(run.outcomes.begin(), run.outcomes.end(), [](const auto& outcome) {
+    return outcome && !*outcome && outcome->error().code == ErrorCode::kRankLost;
+  });
 }
 
 // A rank that is wrong on purpose: it keeps the table that it had when it is lost.
@@ -68,12 +78,12 @@ TEST_F(SimulatedTune, TenThousandSchedulesNeverEndWithDifferentTables) {
     ASSERT_EQ(CheckTune(schedule, run), "") << "seed " << seed;
     CountEnds(schedule, run, ends);
     broken_ties += run.broken_ties;
-    if (schedule.difference != Difference::kNone) continue;
+    if (schedule.difference != Difference::kNone || !HasLostRank(run)) continue;
     caught += CheckTune(schedule, FallBackWhenLost(run)).empty() ? 0 : 1;
   }
   // Every ending is reached, so the schedules are not vacuous.
   for (const char* end : {"crashed", "rank_lost", "in doubt", "disagreement", "committed",
-                          "program", "combined", "declined", "late"}) {
+                          "program", "combined", "region", "bucket", "declined", "late"}) {
     EXPECT_GT(ends[end], kSchedules / 100) << end;
   }
   for (int i = 0; i < kDifferences; ++i) {
@@ -84,6 +94,34 @@ TEST_F(SimulatedTune, TenThousandSchedulesNeverEndWithDifferentTables) {
   // A few schedules in a thousand lose a rank at the very moment.
   EXPECT_GE(caught, kSchedules / 1000);
   RecordProperty("caught", caught);
+}
+
+// The same tune with the nodes one by one, and all of them together.
+TEST_F(SimulatedTune, BothModesFindTheSameWinnersWithFusedFormsAmongTheChoices) {
+  int tunes = 0;
+  int fused = 0;
+  for (uint64_t seed = 1; seed <= kSchedules / 10; ++seed) {
+    TuneSchedule schedule = MakeTuneSchedule(seed);
+    const bool is_disturbed = schedule.difference != Difference::kNone || schedule.late_rank >= 0;
+    if (!schedule.is_exact() || is_disturbed) continue;
+    bool& is_deferred = schedule.usual.settings.enable_collective_multitemplate;
+    is_deferred = true;
+    const TuneRun deferred = RunTune(schedule);
+    is_deferred = false;
+    const TuneRun immediate = RunTune(schedule);
+    ASSERT_EQ(CheckTune(schedule, immediate), "") << "seed " << seed;
+    const MeasuredWinners& winners = (*deferred.outcomes[0])->winners;
+    for (size_t rank = 0; rank < immediate.outcomes.size(); ++rank) {
+      EXPECT_TRUE((*deferred.outcomes[rank])->winners == winners) << "seed " << seed;
+      EXPECT_TRUE((*immediate.outcomes[rank])->winners == winners) << "seed " << seed;
+    }
+    ++tunes;
+    for (const auto& [key, by_size] : winners.rows()) {
+      for (const auto& [bytes, winner] : by_size) fused += winner.id.has_host_keys() ? 1 : 0;
+    }
+  }
+  EXPECT_GE(tunes, kSchedules / 400);
+  EXPECT_GE(fused, kSchedules / 1000);
 }
 
 TEST_F(SimulatedTune, SameSeedReplaysBitByBit) {

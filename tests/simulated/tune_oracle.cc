@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "core/testing/twin_recipes.h"
+#include "core/base/check.h"
+#include "core/recipe/recipe_id.h"
+#include "fusion/fusion_recipes.h"
 
 namespace cotune {
 namespace {
@@ -30,6 +35,8 @@ std::string NameOfDifference(const TuneSchedule& schedule) {
       return schedule.usual.nodes.size() > 1 ? "in node 2:" : "enable_collective_multitemplate";
     case Difference::kField:
       return "code";
+    case Difference::kFusion:
+      return "enable_recursive_fusion";
     case Difference::kChoice:
       return " alpha/";  // the choice that not all list
     default:
@@ -56,34 +63,6 @@ std::string WinnerAt(const DispatchTable& table, const Program& program, uint64_
                                            : table.choices()[static_cast<size_t>(index)].text();
 }
 
-std::vector<Problem> ProblemsOf(const Recipe& recipe, const Program& program,
-                                const Problem& anchor) {
-  const auto calls = BackendCalls(recipe, program, program.RowsAt(anchor), 0).value();
-  std::vector<Problem> problems;
-  for (const BackendCall& call : calls) problems.push_back(call.problem);
-  return problems;
-}
-
-// The collectives of each form of a program, in the order of a choice's steps.
-std::vector<std::vector<Problem>> CollectivesOfForms(const Program& program,
-                                                     const Problem& anchor) {
-  if (program.is_single_collective()) return {{anchor}};
-  std::vector<std::vector<Problem>> forms;
-  const FormList list = TwinRecipes().Forms(program, program.RowsAt(anchor), {});
-  for (const Form& form : list.forms) {
-    forms.push_back(ProblemsOf(UnfusedRecipe(form.graph), program, anchor));
-  }
-  return forms;
-}
-
-// The collectives that a choice runs; empty if the program has no such form.
-std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor,
-                                   const ChoiceId& id) {
-  if (program.is_single_collective()) return {anchor};
-  const Result<Recipe> recipe = TwinRecipes().RecipeOf(program.graph(), id);
-  return recipe ? ProblemsOf(*recipe, program, anchor) : std::vector<Problem>();
-}
-
 const SimulatedChoice* FindChoice(const TuneOfRank& tune, const ChoiceId& step) {
   for (size_t i = 0; i < tune.backends.size(); ++i) {
     if (step.backend() != kBackendNames[i]) continue;
@@ -94,20 +73,167 @@ const SimulatedChoice* FindChoice(const TuneOfRank& tune, const ChoiceId& step) 
   return nullptr;
 }
 
-int64_t CostNs(const SimulatedChoice& choice, const Problem& problem) {
-  return choice.base_ns + choice.ns_per_byte * static_cast<int64_t>(problem.bytes());
+int64_t CostNs(const SimulatedChoice& choice, const Problem& problem, size_t operations) {
+  const int64_t base_ns =
+      operations == 0
+          ? choice.base_ns
+          : choice.fused_base_ns + choice.operation_ns * static_cast<int64_t>(operations);
+  return base_ns + choice.ns_per_byte * static_cast<int64_t>(problem.bytes());
 }
 
-// Of the choices that are right everywhere.
-int64_t LowestCostNs(const TuneOfRank& tune, const Problem& problem) {
-  int64_t lowest_ns = INT64_MAX;
-  for (const auto& backend : tune.backends) {
-    for (const SimulatedChoice& choice : backend) {
-      if (choice.IsDefectiveFor(problem.cls.collective)) continue;
-      lowest_ns = std::min(lowest_ns, CostNs(choice, problem));
+// A backend step of a recipe: its collective, and how many local operations run with it.
+struct Step {
+  Problem problem;
+  size_t operations = 0;
+};
+
+// The steps that an id names, in their order; empty if the program has no such recipe.
+std::vector<Step> StepsOf(const Program& program, const Problem& anchor, const ChoiceId& id) {
+  if (program.is_single_collective()) return {{anchor}};
+  const Result<Recipe> recipe = FusionRecipes().RecipeOf(program.graph(), id);
+  if (!recipe) return {};
+  const auto calls = BackendCalls(*recipe, program, program.RowsAt(anchor), 0).value();
+  std::vector<Step> steps;
+  for (const size_t step : recipe->backend_steps()) {
+    const RecipeStep& made = recipe->steps[step];
+    steps.push_back(
+        {calls[steps.size()].problem, made.nodes.size() - made.backend_step()->collectives.size()});
+  }
+  return steps;
+}
+
+// The time of a call by the scripts of the choice's steps, or why it must not be the winner.
+struct Cost {
+  int64_t ns = 0;
+  std::string why_not;
+};
+Cost CostOf(const TuneOfRank& tune, const Program& program, const Problem& anchor,
+            const ChoiceId& id) {
+  const std::vector<Step> steps = StepsOf(program, anchor, id);
+  const std::vector<ChoiceId> choices = id.WithoutHostKeys().StepsFor(steps.size());
+  if (steps.empty() || choices.empty()) return {0, "it has another number of steps"};
+  Cost cost;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const SimulatedChoice* const choice = FindChoice(tune, choices[i]);
+    const auto& [problem, operations] = steps[i];
+    if (choice == nullptr) return {0, "no backend lists it"};
+    if (operations > choice->operations_max) return {0, "its backend does not fuse so much"};
+    if (choice->IsDefectiveFor(problem.cls.collective, operations > 0)) {
+      return {0, std::string(Name(choice->defect))};
+    }
+    cost.ns += CostNs(*choice, problem, operations);
+  }
+  return cost;
+}
+
+// The choices of a form of a program, each step by the choice that is the cheapest one for it:
+// every way to run its collectives alone or in regions. Equal collectives run alike.
+std::vector<ChoiceId> CheapestChoices(const TuneOfRank& tune, const Program& program,
+                                      const Problem& anchor, const Form& form) {
+  const auto bare = BackendCalls(MakeRecipe(form.graph, form.Buckets()).value(), program,
+                                 program.RowsAt(anchor), 0)
+                        .value();
+  struct Part {
+    std::vector<ChoiceId> steps;
+    std::vector<std::string> fuse_texts;
+  };
+  std::vector<Part> parts = {{}};
+  for (size_t place = 0; place < form.positions.size(); ++place) {
+    const Problem& problem = bare[place].problem;
+    // The operations of each region, and none.
+    std::vector<std::pair<std::string, size_t>> ways = {{"", 0}};
+    for (const Region& region : form.positions[place].regions) {
+      ways.emplace_back(FuseText(form.graph, region), region.nodes.size() - 1);
+    }
+    std::vector<Part> longer;
+    for (const auto& [fuse, operations] : ways) {
+      std::optional<ChoiceId> cheapest;
+      int64_t lowest_ns = INT64_MAX;
+      for (size_t i = 0; i < tune.backends.size(); ++i) {
+        for (const SimulatedChoice& choice : tune.backends[i]) {
+          if (choice.IsDefectiveFor(problem.cls.collective, operations > 0)) continue;
+          if (operations > choice.operations_max) continue;
+          const int64_t cost_ns = CostNs(choice, problem, operations);
+          if (cost_ns >= lowest_ns) continue;
+          lowest_ns = cost_ns;
+          cheapest = ChoiceId::FromBackend(kBackendNames[i], choice.name).value();
+        }
+      }
+      if (!cheapest) continue;
+      if (!fuse.empty()) cheapest = cheapest->WithHostKey(kFuseKey, fuse);
+      if (!form.via.empty()) cheapest = cheapest->WithHostKey(kViaKey, form.via);
+      for (const Part& part : parts) {
+        bool is_alike = true;
+        for (size_t other = 0; other < place; ++other) {
+          is_alike =
+              is_alike && (!(bare[other].problem == problem) || part.fuse_texts[other] == fuse);
+        }
+        if (!is_alike) continue;
+        longer.push_back(part);
+        longer.back().steps.push_back(*cheapest);
+        longer.back().fuse_texts.push_back(fuse);
+      }
+    }
+    parts = std::move(longer);
+  }
+  std::vector<ChoiceId> choices;
+  for (const Part& part : parts) choices.push_back(ChoiceId::Join(part.steps));
+  return choices;
+}
+
+// The choice of the tune that runs a collective when nothing is known.
+ChoiceId DefaultOf(const TuneOfRank& tune) {
+  for (const SimulatedChoice& choice : tune.backends[0]) {
+    if (choice.is_default) return ChoiceId::FromBackend(kBackendNames[0], choice.name).value();
+  }
+  COTUNE_CHECK(false, "each backend of a schedule has a default");
+}
+
+// The choice as the first heat has it, in which one region at a time stands among defaults; nothing
+// if it has several regions.
+std::optional<ChoiceId> AmongDefaults(const TuneOfRank& tune, const ChoiceId& id, size_t count) {
+  std::vector<ChoiceId> steps = id.StepsFor(count);
+  int regions = 0;
+  for (ChoiceId& step : steps) {
+    if (step.has_host_keys()) {
+      ++regions;
+    } else {
+      step = DefaultOf(tune);
     }
   }
-  return lowest_ns;
+  return regions > 1 ? std::nullopt : std::optional(ChoiceId::Join(steps));
+}
+
+// The lowest costs of choices that are right everywhere. The second heat combines choices of the
+// form that was the fastest in the first. If a program has several forms, regions therefore count
+// only as the first heat has them. So they do if the default fails, because a region among defaults
+// then has no time by which the second heat could choose it.
+struct LowestCosts {
+  int64_t unfused_ns = INT64_MAX;
+  int64_t fused_ns = INT64_MAX;  // all choices with regions, or of another form
+};
+LowestCosts LowestCostsOf(const TuneOfRank& tune, const Program& program, const Problem& anchor) {
+  const FormList list =
+      program.is_single_collective()
+          ? FormList{{FormWithoutRegions("", program.graph())}, {}}
+          : FusionRecipes().Forms(program, program.RowsAt(anchor), tune.settings.fusion);
+  const bool default_fails = !CostOf(tune, program, anchor, DefaultOf(tune)).why_not.empty();
+  LowestCosts lowest;
+  for (const Form& form : list.forms) {
+    for (const ChoiceId& cheapest : CheapestChoices(tune, program, anchor, form)) {
+      std::optional<ChoiceId> id = cheapest;
+      const bool has_regions = form.via.empty() && cheapest.has_host_keys();
+      if (has_regions && (list.forms.size() > 1 || default_fails)) {
+        id = AmongDefaults(tune, cheapest, form.positions.size());
+      }
+      if (!id) continue;
+      const Cost cost = CostOf(tune, program, anchor, *id);
+      if (!cost.why_not.empty()) continue;
+      int64_t& of_class = id->has_host_keys() ? lowest.fused_ns : lowest.unfused_ns;
+      of_class = std::min(of_class, cost.ns);
+    }
+  }
+  return lowest;
 }
 
 // Why the choice must not be the winner at this size; "": it may. is_exact: what was measured is
@@ -115,32 +241,30 @@ int64_t LowestCostNs(const TuneOfRank& tune, const Problem& problem) {
 std::string WhyNoWinner(const TuneOfRank& tune, const Program& program, uint64_t bytes,
                         const ChoiceId& winner, bool is_exact) {
   const Problem problem = program.ProblemAt(bytes, 0);
-  const std::vector<Problem> collectives = CollectivesOf(program, problem, winner);
-  const std::vector<ChoiceId> steps = winner.WithoutHostKeys().StepsFor(collectives.size());
-  if (steps.empty()) return "it has another number of steps";
-  int64_t lowest_ns = INT64_MAX;
-  const auto forms = CollectivesOfForms(program, problem);
-  for (const std::vector<Problem>& form : forms) {
-    int64_t form_ns = 0;
-    for (const Problem& each : form) form_ns += LowestCostNs(tune, each);
-    lowest_ns = std::min(lowest_ns, form_ns);
-  }
-  int64_t cost_ns = 0;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const SimulatedChoice* choice = FindChoice(tune, steps[i]);
-    if (choice == nullptr) return "no backend lists it";
-    if (choice->IsDefectiveFor(collectives[i].cls.collective)) {
-      return std::string(Name(choice->defect));
-    }
-    cost_ns += CostNs(*choice, collectives[i]);
-  }
-  // Inside the noise the default wins, and below the threshold of fusion the unfused form.
+  const Cost cost = CostOf(tune, program, problem, winner);
+  if (!cost.why_not.empty()) return cost.why_not;
+  if (!is_exact) return "";
+  const LowestCosts lowest = LowestCostsOf(tune, program, problem);
   const double noise = 1 + tune.settings.noise_percent / 100;
-  const double fused_gain =
-      forms.size() < 2 ? 1 : std::max(noise, tune.settings.fusion.speedup_threshold);
-  const auto limit_ns = static_cast<double>(lowest_ns) * noise * fused_gain;
-  const bool is_slow = static_cast<double>(cost_ns) > limit_ns + 1;
-  return is_exact && is_slow ? fmt::format("it takes {} ns, not {}", cost_ns, lowest_ns) : "";
+  const double least_gain = std::max(noise, tune.settings.fusion.speedup_threshold);
+  const auto takes_longer = [](int64_t ns, int64_t lowest_ns, double times) {
+    return static_cast<double>(ns) > static_cast<double>(lowest_ns) * times + 1;
+  };
+  // Inside the noise the default wins.
+  const bool is_fused = winner.has_host_keys();
+  const int64_t lowest_ns = is_fused ? lowest.fused_ns : lowest.unfused_ns;
+  if (takes_longer(cost.ns, lowest_ns, noise)) {
+    return fmt::format("it takes {} ns, not {}", cost.ns, lowest_ns);
+  }
+  if (is_fused && !takes_longer(lowest.unfused_ns + 2, cost.ns, least_gain)) {
+    return fmt::format("it takes {} ns, too long beside {} of the unfused choices", cost.ns,
+                       lowest.unfused_ns);
+  }
+  if (!is_fused && lowest.fused_ns < INT64_MAX &&
+      takes_longer(lowest.unfused_ns, lowest.fused_ns, least_gain)) {
+    return fmt::format("it takes {} ns, and a fused choice {}", cost.ns, lowest.fused_ns);
+  }
+  return "";
 }
 
 class Oracle {
@@ -219,10 +343,14 @@ class Oracle {
     });
   }
 
-  // All that answer are told of it, and nobody has a new table.
+  // All that answer are told of it, and nobody has a new table. If a rank misses the window of
+  // the pre-sync, nothing is compared.
   std::string CheckDifference() const {
     return ForEach([&](int, const Outcome& outcome) -> std::string {
-      if (outcome && !outcome->committed) return "the difference is not told";
+      if (outcome && !outcome->committed) {
+        const bool a_fault_made_late = schedule_.has_faults() && !outcome->late_ranks.empty();
+        return a_fault_made_late ? "" : "the difference is not told";
+      }
       if (outcome) return "ranks that differ have committed";
       if (IsError(outcome, ErrorCode::kRankLost)) return "";
       const std::string text = outcome.error().ToText();

@@ -10,7 +10,7 @@
 #include "core/database/known_cells.h"
 #include "core/events/stage_observer.h"
 #include "core/testing/scripted_ranks.h"
-#include "core/testing/twin_recipes.h"
+#include "fusion/fusion_recipes.h"
 #include "sync/wire/wire.pb.h"
 #include "tests/simulated/simulated_ranks.h"
 
@@ -59,8 +59,10 @@ class RankOfTune {
   Result<TuneOutcome> Run(KnownCells& known) {
     COTUNE_TRY(const std::unique_ptr<RankExchange> exchange, rank_.Join());
     COTUNE_TRY(const auto groups, MakeGroups(*exchange));
-    groups->set_program_support(
-        {.part_backend = &parts_, .temporaries = &temporaries_, .recipes = &recipes_});
+    groups->set_program_support({.part_backend = &parts_,
+                                 .temporaries = &temporaries_,
+                                 .recipes = &recipes_,
+                                 .fusion = tune_.settings.fusion});
     StageObserver observer;
     CallWatchdog watchdog(standing_clock_);
     Scheduler scheduler({.exchange = *exchange,
@@ -97,7 +99,7 @@ class RankOfTune {
   HubForTest part_hub_;
   BackendForTest parts_;
   Temporaries temporaries_;
-  const TwinRecipes recipes_;
+  const FusionRecipes recipes_;
 };
 
 }  // namespace

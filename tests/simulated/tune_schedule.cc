@@ -31,9 +31,18 @@ constexpr const char* kPrograms[] = {
     "%x = input f32 [R, 2]\n%a = all_reduce sum %x\n%m = mul %a, {}\n%b = all_reduce sum %m\n"
     "return %b\n",
     "%x = input f64 [R, 1]\n%y = broadcast %x, root=1\n%z = mul %y, {}\nreturn %z\n",
-    // Twins, of which the form "once" of TwinRecipes runs one.
+    // Twins. A bucket runs them as one.
     "%x = input f32 [R, 2]\n%a = all_reduce sum %x\n%b = all_reduce sum %x\n%y = mul %a, {}\n"
     "%z = neg %b\nreturn %y, %z\n",
+    // Operations on both sides of a collective, of which some make no region without others.
+    "%x = input bf16 [R, 2]\n%k = input bf16 [R, 2]\n%u = mul %x, {}\n%v = add %u, %k\n"
+    "%s = all_reduce sum %v\n%p = neg %s\n%q = add %p, %k\nreturn %q\n",
+    // A bucket of three of different sizes, with operations that run in its parts.
+    "%x = input f32 [R, 1]\n%y = input f32 [R, 2]\n%z = input f32 [R, 1]\n"
+    "%a = all_reduce sum %x\n%b = all_reduce sum %y\n%c = all_reduce sum %z\n%m = mul %b, {}\n"
+    "return %a, %m, %c\n",
+    "%x = input i32 [R, 1]\n%y = input i32 [R, 2]\n%a = broadcast %x, root=1\n%m = add %y, {}\n"
+    "%b = broadcast %m, root=1\nreturn %a, %b\n",
 };
 
 class ScheduleMaker {
@@ -46,7 +55,7 @@ class ScheduleMaker {
   TuneSchedule Make() {
     MakeJob();
     MakeSettings();
-    for (int nodes = 1 + Below(3); nodes > 0; --nodes) {
+    for (int nodes = OneIn(10) ? 3 : 1 + Below(2); nodes > 0; --nodes) {
       schedule_.usual.nodes.push_back({AnyProgram(), AnySizes()});
     }
     schedule_.has_jitter = OneIn(2);
@@ -91,11 +100,16 @@ class ScheduleMaker {
     settings.precompile_threads = 1;  // a second one would run beside the first
     settings.sample_ns = OneIn(2) ? 1 : 200 * kMicrosecondNs;
     settings.enable_collective_multitemplate = !OneIn(4);
+    FusionRules& fusion = settings.fusion;
+    if (OneIn(4)) fusion.enabled = false;
+    if (OneIn(8)) fusion.types = static_cast<uint8_t>(Below(kAllFusionTypes + 1));
+    if (OneIn(8)) fusion.is_recursive = false;
+    if (OneIn(3)) fusion.speedup_threshold = 1 + Below(50) / 100.0;
   }
 
   Program AnyProgram() {
     const GroupShape group{MemoryKind::kHost, world_size(), world_size()};
-    if (OneIn(3)) {
+    if (OneIn(2)) {
       ProblemClass cls;
       cls.collective = AllCollectives()[static_cast<size_t>(Below(5))];
       cls.reduction = Reduces(cls.collective) ? Reduction::kSum : Reduction::kNone;
@@ -118,6 +132,7 @@ class ScheduleMaker {
   }
 
   void MakeBackends() {
+    has_regions_ = OneIn(3);
     const int backends = OneIn(3) ? 2 : 1;
     int names = 0;
     for (int i = 0; i < backends; ++i) {
@@ -145,14 +160,20 @@ class ScheduleMaker {
     choice.base_ns = Below(300 * kMicrosecondNs) + kMicrosecondNs;
     choice.ns_per_byte = Below(int64_t{200});
     if (schedule_.has_jitter) choice.jitter_percent = Below(30);
+    if (has_regions_ && !OneIn(3)) {
+      choice.operations_max = static_cast<size_t>(1 + Below(2));
+      choice.fused_base_ns = choice.base_ns * (50 + Below(70)) / 100;
+      choice.operation_ns = Below(5 * kMicrosecondNs);
+    }
     if (number == 0 || !OneIn(3)) return choice;
     choice.defect = static_cast<Defect>(1 + Below(kDefects - 1));
     choice.defect_rank = Below(world_size());
     // A winner has at least three calls in front of its last check.
     if (OneIn(2)) choice.right_calls = Below(4);
+    if (choice.operations_max > 0 && !OneIn(3)) choice.defect_in_regions = OneIn(2);
     if (OneIn(3)) choice.defect_collective = AllCollectives()[static_cast<size_t>(Below(5))];
     // It would be the winner.
-    if (OneIn(2)) choice.base_ns = kMicrosecondNs;
+    if (OneIn(2)) choice.base_ns = choice.fused_base_ns = kMicrosecondNs;
     if (OneIn(2)) choice.ns_per_byte = 0;
     return choice;
   }
@@ -168,7 +189,7 @@ class ScheduleMaker {
   }
 
   void MakeDifference() {
-    schedule_.difference = static_cast<Difference>(1 + Below(8));
+    schedule_.difference = static_cast<Difference>(1 + Below(kDifferences - 1));
     // All have the nodes before it, one by one: those that have no more have ended by then.
     if (schedule_.difference == Difference::kExtraNode) {
       schedule_.usual.settings.enable_collective_multitemplate = true;
@@ -202,6 +223,9 @@ class ScheduleMaker {
         break;
       case Difference::kChoice:
         odd.backends[0].back().name = "other";
+        break;
+      case Difference::kFusion:
+        odd.settings.fusion.is_recursive ^= true;
         break;
       case Difference::kBase:
         odd.base = BaseWith("alpha/another");
@@ -242,14 +266,16 @@ class ScheduleMaker {
   static constexpr int64_t kTuneNs = 1000 * kMillisecondNs;
 
   std::mt19937_64 random_;
+  bool has_regions_ = false;  // some choices may run regions
   TuneSchedule schedule_;
 };
 
 }  // namespace
 
 std::string_view Name(Difference difference) {
-  static constexpr std::string_view kNames[] = {
-      "none", "program", "sizes", "extra node", "setting", "mode", "field", "choice", "base"};
+  static constexpr std::string_view kNames[] = {"none",    "program", "sizes", "extra node",
+                                                "setting", "mode",    "field", "choice",
+                                                "fusion",  "base"};
   return kNames[static_cast<size_t>(difference)];
 }
 

@@ -26,6 +26,7 @@ enum class Difference : uint8_t {
   kMode,    // nodes one by one instead of together
   kField,   // another value of a field that must be equal
   kChoice,  // a backend lists another choice
+  kFusion,  // other rules of fusion
   kBase,    // another table in force, which nothing compares: this rank votes no
 };
 inline constexpr int kDifferences = static_cast<int>(Difference::kBase) + 1;

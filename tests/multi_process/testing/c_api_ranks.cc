@@ -11,10 +11,13 @@
 namespace cotune {
 namespace {
 
-// Only what the library says of its table: other lines come from another thread.
+// Only what the library logs of its table and of programs: other lines come from another thread.
 void Log(void* context, int32_t severity, const char* text) {
   const std::string_view line(text);
-  if (!line.starts_with("calls run") && !line.starts_with("what is tuned")) return;
+  const bool is_of_program = severity == 0 && line.starts_with("program ");
+  if (!line.starts_with("calls run") && !line.starts_with("what is tuned") && !is_of_program) {
+    return;
+  }
   static_cast<TestLink*>(context)->Report(fmt::format("log {} {}", severity, text));
 }
 

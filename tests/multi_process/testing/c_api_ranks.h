@@ -29,7 +29,8 @@ class CApiRanks : public ::testing::Test {
   static void CopyPlugin(const std::string& name, const std::string& folder,
                          const std::string& from = "");
 
-  // Reports the error where it fails, and what the library logs of its table.
+  // Reports the error where it fails, and what the library logs of its table and of
+  // programs.
   cotune_group* Create(int rank, int world_size, TestLink& link,
                        const std::string& plugins = "") const;
 

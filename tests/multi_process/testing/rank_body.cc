@@ -34,7 +34,8 @@ class ReportingObserver final : public StageObserver {
       : script_(script), rank_(rank), link_(link) {}
 
   void OnEvent(const Event& event) override {
-    if (event.type == EventType::kLine) link_.Report(fmt::format("warning {}", event.name));
+    const bool is_warning = event.type == EventType::kLine && event.severity >= Severity::kWarning;
+    if (is_warning) link_.Report(fmt::format("warning {}", event.name));
     const std::optional<Stage> stage = StageBegunBy(event);
     if (!stage || stage == last_) return;  // checks and rounds come many times
     last_ = *stage;
