@@ -14,7 +14,8 @@ inline constexpr char kSplit[] = "split";
 // The form in which each rank computes its R/n rows of the operations after an all_reduce instead
 // of all R rows: the all_reduce becomes a reduce_scatter, and values that are read elsewhere, or
 // are outputs, come together by all_gathers. It splits every all_reduce of R rows that has such an
-// operation, unless the graph would exceed the limits of a program: then it splits the first ones.
+// operation. If the graph would then be no program, because of its limits, say, the form leaves out
+// one all_reduce after the other, from the last one on.
 //
 // An operation can run on R/n rows if each of its operands is the value of a split all_reduce, a
 // replicated value of one row, a replicated input, or the value of such an operation. Others run on

@@ -423,9 +423,11 @@ std::vector<NearbyChoice> Dispatcher::WinnersFor(const PlanKey& key, const Progr
     winners = WinnersOf(job_.groups(), program, *key.table, key.problem);
   }
   if (!winners.empty() || !MayRunUnlisted(key)) return winners;
-  // Its backend may list it as refused here, because it is not worth trying, and run it.
+  // Its backend may list it as refused here, because it is not worth trying, and run it. A program
+  // that has no such form at this size does not.
   Choice unlisted{.id = id};
   if (key.table != nullptr) {
+    if (!HasForm(job_.groups(), program, key.problem, id)) return winners;
     if (const auto measured = AtMeasuredSize(*key.table, program, key.problem)) {
       unlisted = FindChoice(job_.groups(), program, *measured, id).value_or(std::move(unlisted));
     }

@@ -76,6 +76,10 @@ class FormLister {
       if (combinations.AddToEqual(problem, surroundings, place)) continue;
       ChoiceList alone = ListStep(backends_, rules_, bare[place].program, problem);
       refusals.insert(refusals.end(), alone.refusals.begin(), alone.refusals.end());
+      if (alone.choices.empty() && !form_.via.empty()) {
+        return Fail(ErrorCode::kUnsupported,
+                    fmt::format("no backend runs its {}", Name(problem.cls.collective)));
+      }
       for (const RegionCall& region : regions) AddRegion(region, alone.choices, refusals);
       combinations.Add(problem, surroundings, place, std::move(alone.choices));
     }
@@ -160,6 +164,22 @@ class FormLister {
   std::vector<ChoiceId> wanted_;
 };
 
+// Adds the refusals of a form, each once. Those of another form than the program as it is name it.
+void AddOfForm(const std::string& via, std::vector<Refusal> of_form,
+               std::vector<Refusal>& refusals) {
+  for (Refusal& each : of_form) {
+    if (!via.empty()) {
+      const Result<ChoiceId> id = ChoiceId::Parse(each.choice);
+      each.choice = id ? id->WithHostKey(kViaKey, via).text()
+                       : fmt::format("{} with {}={}", each.choice, kViaKey, via);
+    }
+    const bool is_known = std::any_of(refusals.begin(), refusals.end(), [&](const Refusal& other) {
+      return other.choice == each.choice && other.reason == each.reason;
+    });
+    if (!is_known) refusals.push_back(std::move(each));
+  }
+}
+
 // Knows which recipes exist. Choices whose ids have the same keys of the host in the same steps
 // have one recipe, which is made once for all of them. Any thread.
 class KnownRecipes {
@@ -204,15 +224,13 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
     Result<ChoiceCombinations> combinations =
         FormLister(backends, rules, program, problem, form, wanted).List(refusals);
     if (!combinations && form.via.empty()) return RefuseAll(combinations.error().ToText());
-    if (!combinations) {
-      made.list.refusals.push_back({fmt::format("via={}", form.via), combinations.error().what});
-      continue;
+    AddOfForm(form.via, std::move(refusals), made.list.refusals);
+    if (combinations) {
+      made.combinations.Add(form.via, *std::move(combinations));
+    } else {
+      made.list.refusals.push_back(
+          {fmt::format("{}={}", kViaKey, form.via), combinations.error().what});
     }
-    // The same backends refuse the same collectives of other forms.
-    if (form.via.empty()) {
-      made.list.refusals.insert(made.list.refusals.end(), refusals.begin(), refusals.end());
-    }
-    made.combinations.Add(form.via, *std::move(combinations));
   }
   // The numerics class that all choices have to have; "": any class will do.
   std::string same_class;
@@ -305,6 +323,13 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
     if (choice.id == id) return std::move(choice);
   }
   return std::nullopt;
+}
+
+bool HasForm(const BackendGroups& groups, const Program& program, const Problem& problem,
+             const ChoiceId& id) {
+  if (program.is_single_collective()) return true;
+  const ListingRules rules = RulesOf(groups);
+  return rules.recipes->FormOf(program, program.RowsAt(problem), rules.fusion, id).has_value();
 }
 
 std::optional<std::string> FindRefusal(const BackendGroups& groups, const Program& program,

@@ -47,10 +47,15 @@ struct ListingRules {
 ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
                          const Program& program, const Problem& problem);
 
-// The choice with this id, also one that combines listed choices in a way that the list leaves out;
-// nothing where no backend lists it. Pure.
+// The choice with this id, also one that combines listed choices in a way that the list leaves out,
+// or has a region for which the list has no room; nothing where no backend lists it. Pure.
 std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
                                  const Problem& problem, const ChoiceId& id);
+
+// Returns true if the program has the form of this id for the problem, and rules leave it in; true
+// for a single collective. Pure.
+bool HasForm(const BackendGroups& groups, const Program& program, const Problem& problem,
+             const ChoiceId& id);
 
 // The reason for which the choice with this id is refused; nothing where none is given. Pure.
 std::optional<std::string> FindRefusal(const BackendGroups& groups, const Program& program,

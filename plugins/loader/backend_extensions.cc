@@ -43,13 +43,15 @@ Status TakeTable(std::string_view id, const void* found, const char* header,
   if (found == nullptr) return {};
   const auto* answered = static_cast<const Table*>(found);
   const char* missing = Missing(*answered);
-  if (missing == nullptr && (answered->flags & kMustUnderstandFlags) != 0) {
-    missing = "it has flags that this cotune does not know";
-  }
+  const bool has_unknown_flags =
+      missing == nullptr && (answered->flags & kMustUnderstandFlags) != 0;
+  if (has_unknown_flags) missing = "it has flags that this cotune does not know";
   if (missing != nullptr) {
     return Fail(ErrorCode::kPluginRefused, fmt::format("plugin refused at step 'extension {}'", id),
                 where, missing,
-                fmt::format("rebuild the plugin against this version's {}", header));
+                has_unknown_flags
+                    ? "use a newer cotune, or an older version of the plugin"
+                    : fmt::format("rebuild the plugin against this version's {}", header));
   }
   table = answered;
   return {};
@@ -62,7 +64,7 @@ Status BackendExtensions::Take(std::string_view id, const void* found, const std
     return TakeTable(id, found, "cotune_backend_v1.h", where, memory);
   }
   if (id == COTUNE_PROGRAM_EXTENSION) {
-    return TakeTable(id, found, "cotune_program_v1.h", where, program);
+    return TakeTable(id, found, "draft/cotune_program_v1.h", where, program);
   }
   if (id == COTUNE_LIBRARIES_EXTENSION) {
     return TakeTable(id, found, "cotune_backend_v1.h", where, libraries);
