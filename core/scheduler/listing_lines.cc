@@ -38,12 +38,22 @@ class Lines {
                                       [&](const ListingLine& line) { return line.text == text; });
     if (!is_known) lines_.push_back({std::move(key), std::move(text)});
   }
+  bool HasListed(const std::string& name) const {
+    const std::string text = fmt::format("{}: {} is listed", subject_, name);
+    return std::any_of(lines_.begin(), lines_.end(),
+                       [&](const ListingLine& line) { return line.text == text; });
+  }
   std::vector<ListingLine> Take() { return std::move(lines_); }
 
  private:
   const std::string subject_;
   std::vector<ListingLine> lines_;
 };
+
+// The region of a collective.
+std::string NameOf(const ProgramGraph& graph, size_t collective, const std::string& key) {
+  return fmt::format("{} of %{}", key, graph.value_of_node(collective));
+}
 
 void AddListed(const ProgramGraph& graph, const ChoiceId& id, Lines& lines) {
   const std::string via = id.HostKey(kViaKey);
@@ -58,14 +68,41 @@ void AddListed(const ProgramGraph& graph, const ChoiceId& id, Lines& lines) {
     const std::string fuse = steps[i].HostKey(kFuseKey);
     if (fuse.empty()) continue;
     const std::string key = fmt::format("{}={}", kFuseKey, fuse);
-    lines.Add(key, fmt::format("{} of %{} is listed", key, graph.value_of_node(collectives[i])));
+    lines.Add(key, NameOf(graph, collectives[i], key) + " is listed");
+  }
+}
+
+// Adds what no line is about yet: the list keeps one refusal for all regions that a backend refuses
+// for the same reason.
+void AddOthers(const FormList& forms, const ChoiceList& list, Lines& lines) {
+  constexpr std::string_view kReason = "no backend lists it";
+  const auto is_refused = [&](const std::string& key) {
+    return std::any_of(list.refusals.begin(), list.refusals.end(),
+                       [&](const Refusal& refusal) { return refusal.choice.ends_with(key); });
+  };
+  for (const Form& form : forms.forms) {
+    if (!form.via.empty()) {
+      const std::string key = fmt::format("{}={}", kViaKey, form.via);
+      if (!lines.HasListed(key) && !is_refused(key)) {
+        lines.Add(key, fmt::format("{} is left out: {}", key, kReason));
+      }
+      continue;
+    }
+    for (const Position& position : form.positions) {
+      for (const Region& region : position.regions) {
+        const std::string key = fmt::format("{}={}", kFuseKey, FuseText(form.graph, region));
+        const std::string name = NameOf(form.graph, position.collectives.front(), key);
+        if (lines.HasListed(name) || is_refused(key)) continue;
+        lines.Add(key, fmt::format("{} is left out: {}", name, kReason));
+      }
+    }
   }
 }
 
 }  // namespace
 
 std::vector<ListingLine> ListingLines(const Program& program, const Problem& problem,
-                                      const ChoiceList& list) {
+                                      const FormList& forms, const ChoiceList& list) {
   if (program.is_single_collective()) return {};
   Lines lines(SubjectOf(program, problem));
   for (const Choice& choice : list.choices) {
@@ -75,6 +112,7 @@ std::vector<ListingLine> ListingLines(const Program& program, const Problem& pro
     if (!ConcernsForms(refusal)) continue;
     lines.Add(refusal.choice, fmt::format("{} is left out: {}", refusal.choice, refusal.reason));
   }
+  AddOthers(forms, list, lines);
   return lines.Take();
 }
 

@@ -8,6 +8,7 @@
 #include "core/backend/backend.h"
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
+#include "core/recipe/recipe_source.h"
 
 namespace cotune {
 
@@ -16,11 +17,12 @@ struct ListingLine {
   std::string text;  // begins with the program and its rows
 };
 
-// One line for each form and region that a choice of the list runs, in the order of the list, and
-// one for each refusal that concerns a form or a region, with its reason. Empty for a single
+// One line for each form and region that a choice of the list runs, in the order of the list, then
+// one for each refusal that concerns a form or a region, with its reason, and one for each other
+// form and region of `forms`, for which the list keeps no reason of its own. Empty for a single
 // collective, which has neither. Pure.
 std::vector<ListingLine> ListingLines(const Program& program, const Problem& problem,
-                                      const ChoiceList& list);
+                                      const FormList& forms, const ChoiceList& list);
 
 }  // namespace cotune
 

@@ -56,19 +56,28 @@ void TunePass::ListChoices() {
   const StageSpan stage(parts_.observer, Stage::kChoices);
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
     MultiTemplate& node = *state_.nodes[i];
-    const std::string name = ToText(node.program().anchor());
-    const ScopedSpan span(parts_.observer, SpanKind::kNode, std::string(kNodeSpan), name);
+    const ScopedSpan span(parts_.observer, SpanKind::kNode, std::string(kNodeSpan),
+                          ToText(node.program().anchor()));
     for (uint64_t hint : node.size_hints_bytes()) {
       const ChoiceList& list = node.ListChoices(parts_.groups, hint);
-      if (parts_.exchange.rank() != 0) continue;  // the lists of all ranks are equal
-      for (const ListingLine& line : ListingLines(node.program(), node.ProblemAt(hint), list)) {
-        parts_.observer.OnEvent({.type = EventType::kLine,
-                                 .severity = Severity::kDebug,
-                                 .name = line.text,
-                                 .node = name,
-                                 .choice = line.key});
-      }
+      if (parts_.exchange.rank() == 0) LogListing(node, node.ProblemAt(hint), list);
     }
+  }
+}
+
+void TunePass::LogListing(const MultiTemplate& node, const Problem& problem,
+                          const ChoiceList& list) const {
+  const Program& program = node.program();
+  const ProgramSupport& support = parts_.groups.program_support();
+  if (program.is_single_collective() || support.recipes == nullptr) return;
+  const FormList forms = support.recipes->Forms(program, program.RowsAt(problem), support.fusion);
+  const std::string name = ToText(program.anchor());
+  for (const ListingLine& line : ListingLines(program, problem, forms, list)) {
+    parts_.observer.OnEvent({.type = EventType::kLine,
+                             .severity = Severity::kDebug,
+                             .name = line.text,
+                             .node = name,
+                             .choice = line.key});
   }
 }
 
