@@ -37,8 +37,8 @@ struct Wish {
 class Shares {
  public:
   // An all_reduce that no operation on R/n rows reads is not split.
-  Shares(const ProgramGraph& graph, const NodeLinks& links, Wish wish)
-      : graph_(graph), links_(links), wish_(std::move(wish)) {
+  Shares(const ProgramGraph& graph, const NodeLinks& links, const Wish& wish)
+      : graph_(graph), links_(links), wish_(wish) {
     while (true) {
       FindPossible();
       FindNeeded();
