@@ -123,7 +123,11 @@ std::string FusedWinnersText(const EntriesBySize& entries) {
     const std::optional<RecipeInWords> recipe = RecipeOf(entry, winner.id);
     std::string line = begin + (recipe ? StepsAloneText(*recipe) : "steps not known here");
     if (winner.best_unfused) {
-      line += fmt::format("; unfused at {}: {} us by {}", FormatSizeBytes(at->first),
+      const std::optional<Program> program = ProgramOf(entry);
+      const std::string size =
+          program ? Counted(static_cast<int64_t>(program->RowsAt(entry.cell.problem)), "row")
+                  : FormatSizeBytes(at->first);
+      line += fmt::format("; unfused at {}: {} us by {}", size,
                           MicrosecondsText(winner.best_unfused->median_ns),
                           winner.best_unfused->id.text());
     }

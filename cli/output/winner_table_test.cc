@@ -83,8 +83,8 @@ TEST(WinnerTableTest, AFusedWinnerHasItsStepsAndTheBestUnfusedChoice) {
   }
   const std::string text = WinnerTableText(entries);
   EXPECT_THAT(text, HasSubstr("  host/one_shot?via=bucket: 2 x copy, then 2 x all_reduce as one, "
-                              "then copy + mul; unfused at 4K: 16.0 us by host/tree\n"));
-  EXPECT_THAT(text, Not(HasSubstr("unfused at 1K")));
+                              "then copy + mul; unfused at 16 rows: 16.0 us by host/tree\n"));
+  EXPECT_THAT(text, Not(HasSubstr("unfused at 4 rows")));
   EXPECT_THAT(text, Not(HasSubstr("host/ring:")));
 }
 
