@@ -1,5 +1,6 @@
 #include "core/choice/recipe_plan.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -118,9 +119,13 @@ TEST_F(RecipePlanTest, AShareIsTheRowsOfTheRank) {
     seen_.clear();
     const std::unique_ptr<Plan> plan = Prepare(rank, 12).value();
     // A plan is called with other buffers each time.
-    for (int call = 0; call < 2; ++call) {
-      std::vector<std::byte> residual(12 * 5 * 2);
-      std::vector<std::byte> x(12 * 5 * 2);
+    std::array<std::vector<std::byte>, 2> residuals;
+    std::array<std::vector<std::byte>, 2> xs;
+    for (size_t call = 0; call < 2; ++call) {
+      std::vector<std::byte>& residual = residuals[call];
+      std::vector<std::byte>& x = xs[call];
+      residual.resize(12 * 5 * 2);
+      x.resize(12 * 5 * 2);
       const std::vector<const void*> from = {residual.data(), x.data()};
       const std::vector<void*> to = {residual.data()};
       LaunchArguments arguments;

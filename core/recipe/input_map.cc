@@ -1,5 +1,7 @@
 #include "core/recipe/input_map.h"
 
+#include <algorithm>
+
 namespace cotune {
 
 InputMap InputMap::OfProgram(const ProgramGraph& graph) {
@@ -16,6 +18,11 @@ std::vector<ValueIndex> InputMap::Shares() const {
     if (input.is_share) shares.push_back(input.of_program);
   }
   return shares;
+}
+
+size_t InputMap::share_count() const {
+  return static_cast<size_t>(
+      std::count_if(inputs.begin(), inputs.end(), [](const Input& each) { return each.is_share; }));
 }
 
 bool InputMap::Overlap(ValueIndex a, ValueIndex b) const {

@@ -26,6 +26,7 @@ struct InputMap {
 
   // The inputs of the program that the shares are rows of, in the order of the graph.
   std::vector<ValueIndex> Shares() const;
+  size_t share_count() const;
   // Returns true if both values are inputs of the graph with memory in common.
   bool Overlap(ValueIndex a, ValueIndex b) const;
   bool operator==(const InputMap&) const = default;

@@ -79,7 +79,7 @@ struct Recipe {
     return first_output() + static_cast<SlotIndex>(graph.outputs().size());
   }
   SlotIndex first_temporary() const {
-    return first_share() + static_cast<SlotIndex>(inputs.Shares().size());
+    return first_share() + static_cast<SlotIndex>(inputs.share_count());
   }
 };
 
