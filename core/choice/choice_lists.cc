@@ -164,7 +164,8 @@ class FormLister {
   std::vector<ChoiceId> wanted_;
 };
 
-// Adds the refusals of a form, each once. Those of another form than the program as it is name it.
+// Adds the refusals of a form, each once. Refusals of another form than
+// the program as it is have its key.
 void AddOfForm(const std::string& via, std::vector<Refusal> of_form,
                std::vector<Refusal>& refusals) {
   for (Refusal& each : of_form) {

@@ -48,7 +48,7 @@ ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const List
                          const Program& program, const Problem& problem);
 
 // The choice with this id, also one that combines listed choices in a way that the list leaves out,
-// or has a region for which the list has no room; nothing where no backend lists it. Pure.
+// or has a region for which the list has no room; nothing if no backend lists it. Pure.
 std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
                                  const Problem& problem, const ChoiceId& id);
 
@@ -57,7 +57,7 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
 bool HasForm(const BackendGroups& groups, const Program& program, const Problem& problem,
              const ChoiceId& id);
 
-// The reason for which the choice with this id is refused; nothing where none is given. Pure.
+// The reason for which the choice with this id is refused; nothing if there is none. Pure.
 std::optional<std::string> FindRefusal(const BackendGroups& groups, const Program& program,
                                        const Problem& problem, const ChoiceId& id);
 

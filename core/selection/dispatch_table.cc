@@ -429,7 +429,7 @@ int32_t DispatchTable::Lookup(const DispatchKey& key, uint64_t bytes) const noex
   uint32_t high = bucket[1];
   // The range lies in low..high: `high` holds the smallest size of the next width or is the last,
   // whose end of UINT64_MAX is never compared, so that it holds UINT64_MAX too. A step does not
-  // jump, because a processor cannot predict where a size lies in its width.
+  // jump, because a processor cannot predict how a size compares with the ends.
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
     const bool is_behind = bytes >= range_ends_[middle];

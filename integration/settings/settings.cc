@@ -187,7 +187,7 @@ Status ApplyFlags(const SettingSources& sources, Resolution& resolution) {
   return {};
 }
 
-// A setting and its alias must not contradict each other in one source, where neither counts more
+// A setting and its alias must not contradict each other in one source, because neither counts more
 // than the other.
 Status CheckAliases(const Resolution& resolution) {
   for (const SettingAlias& alias : AllAliases()) {

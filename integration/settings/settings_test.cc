@@ -140,7 +140,7 @@ TEST_F(SettingsTest, ASettingAndItsAliasMustNotDifferInOneSource) {
   EXPECT_TRUE(ResolveSettings(sources).value().values.fusion.enabled) << "they agree";
 }
 
-// Under either name.
+// A later source counts more under either name.
 TEST_F(SettingsTest, ALaterSourceOverridesTheOtherName) {
   SettingSources sources;
   sources.settings_file = WriteFile("a.toml", "collective_fusion_enabled = on\n");
