@@ -29,6 +29,7 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 
 class CApiPrograms : public CApiRanks {
@@ -194,14 +195,17 @@ TEST_F(CApiPrograms, LogWhatATuneListsAndLeavesOut) {
   ASSERT_TRUE(ranks.WaitForEnd({0, 1}, 3 * kPatienceNs)) << ranks.Transcript();
   const std::string subject = fmt::format("program add_residual_norm {:016x} at 4 rows: ",
                                           ProgramGraph::Parse(kNorm)->digest());
+  // Others depend on what the backends of this machine list.
   EXPECT_THAT(
       ranks.LinesOf(0, "log 0 "),
-      ElementsAre(
-          subject + "via=bucket is left out: no two all_reduces or broadcasts of one reduction, "
-                    "root and dtype are independent",
-          subject + "host with fuse=1.2 is left out: fusion extension not offered: it runs single "
-                    "collectives only",
-          subject + "fuse=1 of %3 is left out: no backend lists it"))
+      IsSupersetOf(
+          {subject + "via=split is listed",
+           subject + "via=bucket is left out: no two all_reduces or broadcasts of one reduction, "
+                     "root and dtype are independent",
+           subject + "host with fuse=1.2 is left out: fusion extension not offered: it runs single "
+                     "collectives only",
+           subject + "fuse=-3&via=split is left out: value %5 in front is read elsewhere too",
+           subject + "fuse=1 of %3 is left out: no backend lists it"}))
       << ranks.Transcript();
   EXPECT_THAT(ranks.LinesOf(1, "log 0 "), IsEmpty());
 }
