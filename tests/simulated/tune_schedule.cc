@@ -161,7 +161,7 @@ class ScheduleMaker {
     choice.ns_per_byte = Below(int64_t{200});
     if (schedule_.has_jitter) choice.jitter_percent = Below(30);
     if (has_regions_ && !OneIn(3)) {
-      choice.operations_max = static_cast<size_t>(1 + Below(2));
+      choice.operations_max = 1 + static_cast<size_t>(Below(2));
       choice.fused_base_ns = choice.base_ns * (50 + Below(70)) / 100;
       choice.operation_ns = Below(5 * kMicrosecondNs);
     }
