@@ -12,6 +12,9 @@
 #include "gpu/driver/library_search.h"
 #include "plugins/cuda/choices/choice_list.h"
 #include "plugins/cuda/compile/kernel_library.h"
+#include "plugins/cuda/fused/fused_list.h"
+#include "plugins/cuda/fused/fused_plan.h"
+#include "plugins/cuda/fused/leaf_region.h"
 #include "plugins/cuda/group/group.h"
 #include "plugins/cuda/group/plan.h"
 #include "plugins/cuda/memory/descriptor_socket.h"
@@ -51,6 +54,7 @@ class CudaPlan {
 class CudaGroup {
  public:
   using Plan = CudaPlan;
+  using Region = FusedPlan;
 
   CudaGroup(Backend& backend, std::unique_ptr<Group> ranks)
       : backend_(backend), ranks_(std::move(ranks)) {}
@@ -64,6 +68,8 @@ class CudaGroup {
   void UnregisterMemory(void* data) { ranks_->UnregisterMemory(data); }
   Result<std::unique_ptr<Plan>> Prepare(const sdk::Problem& problem, std::string_view name,
                                         int64_t deadline_ns);
+  Result<std::unique_ptr<Region>> PrepareRegion(const sdk::Program& program, std::string_view name,
+                                                int64_t deadline_ns);
 
  private:
   Backend& backend_;
@@ -77,7 +83,7 @@ class Backend {
   using Part = CudaPart;
 
   static constexpr char kName[] = "cuda";
-  static constexpr char kVersion[] = "1.2.0";
+  static constexpr char kVersion[] = "1.3.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_CUDA;
   static constexpr int kRanksMax = cuda::kRanksMax;
   // Memory is mapped through descriptors that travel over a Unix socket.
@@ -111,6 +117,12 @@ class Backend {
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
     return sdk::ChoiceEntries(cuda::ListChoices(problem, limits()),
                               COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE);
+  }
+
+  Result<std::vector<cotune_choice_t>> ListRegion(const sdk::Program& program) const {
+    COTUNE_TRY(const auto region, LeafRegionOf(program));
+    COTUNE_TRY(const auto choices, ListFused(region, limits()));
+    return sdk::ChoiceEntries(choices, COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE);
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
@@ -159,6 +171,16 @@ Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem
   }
   return std::make_unique<CudaPlan>(*ranks_,
                                     cuda::Plan(*ranks_, problem, std::move(choice), function));
+}
+
+Result<std::unique_ptr<FusedPlan>> CudaGroup::PrepareRegion(const sdk::Program& program,
+                                                            std::string_view name,
+                                                            int64_t deadline_ns) {
+  if (auto failure = Health()) return tl::unexpected(*failure);
+  COTUNE_TRY(const auto region, LeafRegionOf(program));
+  COTUNE_TRY(const auto choice, FindFused(region, name, backend_.limits()));
+  COTUNE_TRY(const auto kernel, backend_.kernels().Get(UnitOf(region, choice), deadline_ns));
+  return std::make_unique<FusedPlan>(*ranks_, region, choice, kernel);
 }
 
 }  // namespace

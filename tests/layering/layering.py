@@ -54,13 +54,13 @@ PLANNED = ("hierarchy",)
 STAGES = {
     "core": ["base", "problem", "recipe", "ranks", "backend", "selection", "events", "database", "choice", "benchmark", "scheduler"],
     "sync": ["wire", "machine", "simulated", "exchange", "socket"],
-    "plugins/cuda": ["kernels", "memory", "compile", "choices", "parts", "group", "cpu_runner"],
+    "plugins/cuda": ["kernels", "memory", "compile", "choices", "parts", "group", "fused", "cpu_runner"],
     "cli": ["input", "output", "session", "commands"],
 }
 # Stages that may not include all that stands in front of them. cpu_runner is for tests, and compares with the evaluator.
 SIDE_STAGES = {
     "plugins/cuda/parts": ["plugins/cuda/kernels", "plugins/cuda/memory", "plugins/cuda/compile", "plugins/cuda/testing"],
-    "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices", "plugins/cuda/parts", "plugins/cuda/testing", "core/problem"],
+    "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices", "plugins/cuda/parts", "plugins/cuda/fused", "plugins/cuda/testing", "core/problem"],
 }
 # Includes that a folder has no use for: the machines know neither sockets nor threads nor a clock, and of core only what
 # is common to all.

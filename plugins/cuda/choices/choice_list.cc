@@ -139,7 +139,8 @@ void MarkDefault(std::vector<Choice>& choices) {
 
 }  // namespace
 
-std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limits) {
+std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limits,
+                                std::span<const KernelFamily> families) {
   std::vector<Choice> choices;
   if (problem.world_size == 1) {
     Choice copy;
@@ -148,7 +149,7 @@ std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limi
     copy.numerics = sdk::kExactNumerics;
     return {copy};
   }
-  for (const KernelFamily& family : KernelFamilies()) {
+  for (const KernelFamily& family : families) {
     if (family.collective != problem.collective) continue;
     std::string reason = ListingRefusalOf(family, problem);
     if (reason.empty()) {
@@ -162,8 +163,9 @@ std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limi
 }
 
 Result<Choice> FindChoice(const Problem& problem, std::string_view name,
-                          const ChoiceLimits& limits) {
-  for (const Choice& choice : ListChoices(problem, limits)) {
+                          const ChoiceLimits& limits,
+                          std::span<const KernelFamily> families) {
+  for (const Choice& choice : ListChoices(problem, limits, families)) {
     if (choice.name != name) continue;
     if (choice.reason.empty()) return choice;
     // A choice that won at a larger size may run here, although it is not worth listing at this
@@ -177,7 +179,7 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
     return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, choice.reason));
   }
   // The winner of one size runs at its neighbours too, where its shape is not listed.
-  for (const KernelFamily& family : KernelFamilies()) {
+  for (const KernelFamily& family : families) {
     if (family.collective != problem.collective || problem.world_size == 1) continue;
     std::optional<Choice> choice = WithShapeOf(name, family, problem);
     if (!choice) continue;

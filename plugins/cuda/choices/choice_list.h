@@ -2,6 +2,7 @@
 #ifndef COTUNE_PLUGINS_CUDA_CHOICES_CHOICE_LIST_H_
 #define COTUNE_PLUGINS_CUDA_CHOICES_CHOICE_LIST_H_
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,13 +32,15 @@ struct ChoiceLimits {
   bool has_pdl = true;  // sm_90 and newer
 };
 
-// All choices of a valid problem, refused ones too, in a fixed order, exactly one of them the
-// default. Pure.
-std::vector<Choice> ListChoices(const sdk::Problem& problem, const ChoiceLimits& limits);
+// All choices of a valid problem by these families, refused ones too, in a fixed order, exactly one
+// of those that can run the default. One rank has one choice, a copy. Pure.
+std::vector<Choice> ListChoices(const sdk::Problem& problem, const ChoiceLimits& limits,
+                                std::span<const KernelFamily> families = KernelFamilies());
 
 // The one of this name. COTUNE_INVALID_ARGUMENT: there is none; COTUNE_UNSUPPORTED: it is refused.
 sdk::Result<Choice> FindChoice(const sdk::Problem& problem, std::string_view name,
-                               const ChoiceLimits& limits);
+                               const ChoiceLimits& limits,
+                               std::span<const KernelFamily> families = KernelFamilies());
 
 }  // namespace cotune::cuda
 

@@ -13,6 +13,7 @@ using sdk::Collective;
 using sdk::Problem;
 
 constexpr uint64_t kPackBytes = 16;
+constexpr uint64_t kLeafElements = 8;  // see kernels/part_leaf.cuh
 // Less than this is not worth a block of its own, where blocks have rounds.
 constexpr uint64_t kBlockBytesMin = 2 << 10;
 constexpr double kFlagExchangeUs = 2.5;
@@ -40,11 +41,11 @@ bool IsCompiledFor(const Shape& shape) {
          IsOneOf(shape.threads, {64, 128, 256, 512}) && IsOneOf(shape.unroll, {1, 2, 4});
 }
 
-// Whether one step fits into scratch.
-bool StepFits(const Problem& problem, Shares shares, const Shape& shape) {
+// Whether one step fits into scratch. unit_packs: of what a thread has `unroll` times at once.
+bool StepFits(const Problem& problem, Shares shares, const Shape& shape, uint64_t unit_packs = 1) {
   const auto step_packs = static_cast<uint64_t>(shape.blocks) *
                           static_cast<uint64_t>(shape.threads) *
-                          static_cast<uint64_t>(shape.unroll);
+                          static_cast<uint64_t>(shape.unroll) * unit_packs;
   const auto ranks = static_cast<uint64_t>(problem.world_size);
   uint64_t slots = ranks * step_packs;
   // There are slots for the parts that are added up, and then for the results.
@@ -126,6 +127,43 @@ std::vector<Shape> StepShapes(const Problem& problem, Shares shares) {
     add(512, unroll, kGridBlocksMax);
     // One for each multiprocessor. Fewer won nowhere on 2 and 4 H200, in bf16.
     add(512, unroll, kMultiprocessors);
+  }
+  return shapes;
+}
+
+// ---- Kernels that work on leaves, which are one pack or several ----
+
+uint64_t LeafPacks(const Problem& problem) {
+  return kLeafElements * sdk::ElementBytes(problem.type) / kPackBytes;
+}
+// A problem with a pack for each leaf.
+Problem PackForEachLeaf(const Problem& problem) {
+  Problem packs = problem;
+  packs.type = sdk::ElementType::kF32;
+  packs.count = CeilDivide(problem.count, kLeafElements) * (kPackBytes / 4);
+  return packs;
+}
+
+bool CanRunLeaves(const Problem& problem, Shares shares, const Shape& shape) {
+  return IsCompiledFor(shape) && shape.chunk_bytes == 0 &&
+         StepFits(problem, shares, shape, LeafPacks(problem));
+}
+
+int FittedLeafBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
+  Shape shape{.blocks = FittedStepBlocks(PackForEachLeaf(problem), shares, threads, unroll),
+              .threads = threads,
+              .unroll = unroll};
+  while (shape.blocks > 1 && !StepFits(problem, shares, shape, LeafPacks(problem))) --shape.blocks;
+  return shape.blocks;
+}
+
+// Few of the shapes of the plain kernels, because each region has kernels of its own to compile:
+// threads with more leaves lack registers for the operands of the operations.
+std::vector<Shape> LeafShapes(const Problem& problem, Shares shares) {
+  std::vector<Shape> shapes;
+  for (Shape shape : StepShapes(PackForEachLeaf(problem), shares)) {
+    if (shape.threads < 128 || shape.unroll > 2) continue;
+    if (CanRunLeaves(problem, shares, shape)) shapes.push_back(shape);
   }
   return shapes;
 }
@@ -240,6 +278,8 @@ double ZeroCopyCostUs(const Problem& problem, Shares shares, const Shape& shape)
 
 const ShapeModel kStepModel{ShapeModel::Parameters::kGrid, StepShapes, CanRunSteps, StepCostUs,
                             FittedStepBlocks};
+const ShapeModel kLeafModel{ShapeModel::Parameters::kGrid, LeafShapes, CanRunLeaves, StepCostUs,
+                            FittedLeafBlocks};
 const ShapeModel kFlaggedModel{ShapeModel::Parameters::kGridAndChunk, FlaggedShapes, CanRunFlagged,
                                FlaggedCostUs};
 const ShapeModel kZeroCopyModel{ShapeModel::Parameters::kGrid, ZeroCopyShapes, CanRunZeroCopy,

@@ -54,6 +54,7 @@ struct ShapeModel {
 };
 
 extern const ShapeModel kStepModel;      // data says itself when it is there
+extern const ShapeModel kLeafModel;      // the same, with operations on each leaf of 8 elements
 extern const ShapeModel kFlaggedModel;   // chunks behind flags
 extern const ShapeModel kZeroCopyModel;  // callers' buffers between two rounds of flags
 

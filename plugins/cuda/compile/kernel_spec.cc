@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "plugins/cuda/kernels/kernel_sources.h"
 
@@ -83,6 +84,15 @@ SourceText SourceOf(std::string_view file_name) {
     const std::string name(file.name);
     if (name == source.name) source.text = file.text;
     if (!name.ends_with(".cu")) source.headers.emplace_back(name, file.text);
+  }
+  return source;
+}
+
+SourceText SourceWith(std::string_view file, std::string program) {
+  constexpr std::string_view kGenerated = "program.cuh";
+  SourceText source = SourceOf(file);
+  for (auto& [name, text] : source.headers) {
+    if (name == kGenerated) text = std::move(program);
   }
   return source;
 }

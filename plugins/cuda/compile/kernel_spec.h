@@ -40,6 +40,8 @@ struct KernelUnit {
 // A file in kernels/ with the headers that it includes. The text is empty where no file has this
 // name.
 SourceText SourceOf(std::string_view file);
+// The same with a generated text as program.cuh.
+SourceText SourceWith(std::string_view file, std::string program);
 inline SourceText SourceOf(const KernelSpec& spec) { return SourceOf(spec.source); }
 // Options, -D most of them: all that makes it different from others of the same file. Equal
 // options, equal code.

@@ -119,6 +119,10 @@ bool RanksOnCpu::Run(const std::function<void(int)>& program, uint64_t seed, Thr
 
 void RanksOnCpu::Launch(int rank, KernelFunction kernel, const KernelArguments& call,
                         const LaunchShape& shape) {
+  RunKernel(kernel, ArgumentsOf(rank, call), shape);
+}
+
+KernelArguments RanksOnCpu::ArgumentsOf(int rank, const KernelArguments& call) {
   State& state = states_[static_cast<size_t>(rank)];
   KernelArguments arguments = call;
   for (size_t r = 0; r < states_.size(); ++r) arguments.arena[r] = states_[r].arena;
@@ -127,7 +131,7 @@ void RanksOnCpu::Launch(int rank, KernelFunction kernel, const KernelArguments& 
   arguments.timeout_ticks = TicksOf(timeout_ns_);
   arguments.rank = rank;
   arguments.world_size = world_size_;
-  RunKernel(kernel, arguments, shape);
+  return arguments;
 }
 
 void RanksOnCpu::Delay(uint64_t duration_ns) {

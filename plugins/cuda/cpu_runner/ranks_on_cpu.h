@@ -37,6 +37,8 @@ class RanksOnCpu {
   // in.
   void Launch(int rank, KernelFunction kernel, const KernelArguments& call,
               const LaunchShape& shape);
+  // The same arguments with the group's own fields, for kernels with more parameters.
+  KernelArguments ArgumentsOf(int rank, const KernelArguments& call);
   static void Delay(uint64_t duration_ns);
 
   // Before any launch: as if so many messages had gone through every queue.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plugins/cuda/choices/copy_list.h"
+#include "plugins/cuda/memory/kernel_launch.h"
 
 namespace cotune::cuda {
 
@@ -212,23 +213,12 @@ Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
 }
 
 Result<void> Plan::LaunchKernel(const KernelArguments& arguments, void* stream, int blocks) {
-  const Gpu& gpu = group_.gpu();
   void* parameters[] = {const_cast<KernelArguments*>(&arguments)};
-  gpu::CuLaunchAttribute attribute{};
-  attribute.id = gpu::kCuLaunchProgrammaticStreamSerialization;
-  attribute.value.programmatic_stream_serialization_allowed = 1;
-  const gpu::CuLaunchConfig config{static_cast<unsigned int>(blocks),
-                                   1,
-                                   1,
-                                   static_cast<unsigned int>(choice_.spec.threads),
-                                   1,
-                                   1,
-                                   0,
-                                   static_cast<gpu::CuStream>(stream),
-                                   &attribute,
-                                   choice_.spec.uses_pdl ? 1u : 0u};
-  return gpu.Check(gpu.driver()->LaunchKernel(&config, function_, parameters, nullptr),
-                   "cuLaunchKernelEx");
+  return cuda::LaunchKernel(group_.gpu(), function_, parameters,
+                            {.blocks = static_cast<unsigned int>(blocks),
+                             .threads = static_cast<unsigned int>(choice_.spec.threads),
+                             .uses_pdl = choice_.spec.uses_pdl,
+                             .stream = stream});
 }
 
 }  // namespace cotune::cuda

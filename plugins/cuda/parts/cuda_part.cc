@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plugins/cuda/memory/kernel_launch.h"
 #include "plugins/cuda/parts/part_kernel.h"
 #include "plugins/cuda/parts/part_text.h"
 
@@ -81,16 +82,11 @@ Result<void> CudaPart::Launch(const cotune_program_launch_t& launch) {
 Result<void> CudaPart::LaunchKernel(const AnyPartArguments& arguments, void* stream,
                                     unsigned int blocks) {
   void* parameters[] = {const_cast<AnyPartArguments*>(&arguments)};
-  gpu::CuLaunchAttribute attribute{};
-  attribute.id = gpu::kCuLaunchProgrammaticStreamSerialization;
-  attribute.value.programmatic_stream_serialization_allowed = 1;
-  const gpu::CuLaunchConfig config{blocks,     1,
-                                   1,          static_cast<unsigned int>(shape_.threads),
-                                   1,          1,
-                                   0,          static_cast<gpu::CuStream>(stream),
-                                   &attribute, uses_pdl_ ? 1u : 0u};
-  return gpu_.Check(gpu_.driver()->LaunchKernel(&config, function_, parameters, nullptr),
-                    "cuLaunchKernelEx");
+  return cuda::LaunchKernel(gpu_, function_, parameters,
+                            {.blocks = blocks,
+                             .threads = static_cast<unsigned int>(shape_.threads),
+                             .uses_pdl = uses_pdl_,
+                             .stream = stream});
 }
 
 }  // namespace cotune::cuda

@@ -2,17 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
-
 namespace cotune::cuda {
 
 KernelUnit UnitOf(const PartKernel& kernel) {
-  constexpr std::string_view kGenerated = "program.cuh";
   KernelUnit unit;
-  unit.source = SourceOf("part.cu");
-  for (auto& [name, text] : unit.source.headers) {
-    if (name == kGenerated) text = kernel.program;
-  }
+  unit.source = SourceWith("part.cu", kernel.program);
   unit.options = {
       "--device-as-default-execution-space",
       // A product that is added is rounded before, so that results do not depend on how values are

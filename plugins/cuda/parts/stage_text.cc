@@ -52,6 +52,54 @@ class StageText {
     }
   }
 
+  void WriteSource() {
+    returns_output_ = true;
+    OpenLeafStruct("Source");
+    to_.Line("template <bool kIsAligned>");
+    to_.Open("__device__ __forceinline__ Leaf<{}> At({}) const {{",
+             DtypeText(value(OutputValue(0)).dtype), kLeafParameters);
+    LoadElements();
+    WriteOutputs(stage_.outputs);
+    to_.Close();
+    CloseStruct();
+  }
+
+  void WriteSink() {
+    given_ = 0;
+    OpenLeafStruct("Sink");
+    WriteOperandsOfSink();
+    to_.Line("template <bool kIsAligned>");
+    to_.Open("__device__ __forceinline__ Operands Load({}) const {{", kLeafParameters);
+    to_.Line("Operands loaded;");
+    ForOperandsOfSink([&](int v) {
+      if (IsWide(v)) {
+        LoadLeaf(v, fmt::format("loaded.in{}", v).c_str(), "kIsAligned");
+      } else {
+        to_.Line("loaded.{} = {};", ValueName(v), NumberText(v, "true"));
+      }
+    });
+    to_.Line("return loaded;");
+    to_.Close();
+    to_.Line("template <bool kIsAligned>");
+    to_.Open(
+        "__device__ __forceinline__ void Finish({}, const Operands& loaded, const Leaf<{}>& in0) "
+        "const {{",
+        kLeafParameters, DtypeText(value(0).dtype));
+    ForOperandsOfSink([&](int v) {
+      if (IsWide(v)) {
+        to_.Line("const Leaf<{}>& in{} = loaded.in{};", DtypeText(value(v).dtype), v, v);
+      } else {
+        to_.Line("const {} {} = loaded.{};", LaneText(value(v).dtype), ValueName(v), ValueName(v));
+      }
+    });
+    for (const int v : stage_.values) {
+      if (!IsWide(v) && !IsInput(v)) ComputeNumber(v);
+    }
+    WriteOutputs(stage_.outputs);
+    to_.Close();
+    CloseStruct();
+  }
+
  private:
   const Value& value(int index) const { return program_.values[static_cast<size_t>(index)]; }
   bool IsInput(int index) const { return index < program_.input_count; }
@@ -94,9 +142,13 @@ class StageText {
                DtypeText(value(index).dtype), BitsName(index));
       return;
     }
-    to_.Line("const {} {} = LoadOne<{}>(a.operands[{}], {}, {});", LaneText(value(index).dtype),
-             ValueName(index), DtypeText(value(index).dtype), index, IsSingle(index) ? "0" : "row",
-             is_there);
+    to_.Line("const {} {} = {};", LaneText(value(index).dtype), ValueName(index),
+             NumberText(index, is_there));
+  }
+  // Loads a number that is an input.
+  std::string NumberText(int index, const char* is_there) const {
+    return fmt::format("LoadOne<{}>(a.operands[{}], {}, {})", DtypeText(value(index).dtype), index,
+                       IsSingle(index) ? "0" : "row", is_there);
   }
   // Returns true if the number, which is an input, is an output as well.
   bool HasNumberCopy(int index) const {
@@ -193,6 +245,7 @@ class StageText {
     return groups;
   }
   void StoreLeaf(size_t output, const std::string& leaf) {
+    if (returns_output_) return to_.Line("return {};", leaf);
     const int v = OutputValue(output);
     to_.Line("StoreLeaf<{}, kIsAligned>(a.operands[{}], {}, count, {});", DtypeText(value(v).dtype),
              OutputOperand(output), FirstText(v), leaf);
@@ -239,14 +292,15 @@ class StageText {
     to_.Open("struct Stage{} {{", number_);
     to_.Line("const Arguments& a;");
     to_.Line("template <bool kIsAligned>");
-    to_.Open(
-        "__device__ __forceinline__ void At(unsigned long long row, unsigned long long column, "
-        "unsigned int count) const {{");
-    std::vector<int> targets;
-    for (const size_t o : stage_.outputs) targets.push_back(OutputValue(o));
-    const std::vector<int> wide = WideValuesOf(targets);
-    for (const int v : wide) {
-      if (!IsInput(v)) continue;
+    to_.Open("__device__ __forceinline__ void At({}) const {{", kLeafParameters);
+    LoadElements();
+    WriteOutputs(stage_.outputs);
+    to_.Close();
+    CloseStruct();
+  }
+  // Defines all that outputs are computed from, but for the values of the elements themselves.
+  void LoadElements() {
+    for (const int v : WideInputsOfOutputs()) {
       const std::string leaf = fmt::format("const Leaf<{}> in{}", DtypeText(value(v).dtype), v);
       LoadLeaf(v, leaf.c_str(), "kIsAligned");
     }
@@ -258,10 +312,52 @@ class StageText {
         ComputeNumber(v);
       }
     }
-    WriteOutputs(stage_.outputs);
-    to_.Close();
+  }
+  std::vector<int> WideInputsOfOutputs() const {
+    std::vector<int> targets;
+    for (const size_t o : stage_.outputs) targets.push_back(OutputValue(o));
+    std::vector<int> inputs;
+    for (const int v : WideValuesOf(targets)) {
+      if (IsInput(v)) inputs.push_back(v);
+    }
+    return inputs;
+  }
+
+  // ---- The two sides of a region's collective ----
+
+  static constexpr char kLeafParameters[] =
+      "unsigned long long row, unsigned long long column, unsigned int count";
+
+  void OpenLeafStruct(const char* name) {
+    to_.Open("struct {} {{", name);
+    to_.Line("static constexpr bool kHasPlaces = {};",
+             stage_.kind == StageKind::kLeaves ? "true" : "false");
+    to_.Line("const {}Arguments& a;", name);
+  }
+  void CloseStruct() {
     to_.Close("};");
     to_.Blank();
+  }
+  // The inputs of the stage but for the leaf that is given, wide ones first.
+  template <typename Visit>
+  void ForOperandsOfSink(Visit visit) const {
+    for (const int v : WideInputsOfOutputs()) {
+      if (v != given_) visit(v);
+    }
+    for (const int v : stage_.values) {
+      if (IsInput(v) && !IsWide(v)) visit(v);
+    }
+  }
+  void WriteOperandsOfSink() {
+    to_.Open("struct Operands {{");
+    ForOperandsOfSink([&](int v) {
+      if (IsWide(v)) {
+        to_.Line("Leaf<{}> in{};", DtypeText(value(v).dtype), v);
+      } else {
+        to_.Line("{} {};", LaneText(value(v).dtype), ValueName(v));
+      }
+    });
+    to_.Close("};");
   }
 
   // ---- Stages with reductions ----
@@ -547,6 +643,8 @@ class StageText {
   const bool is_alone_;
   const std::vector<int> levels_;
   TextWriter& to_;
+  bool returns_output_ = false;  // instead of storing it
+  int given_ = -1;               // the input of which a leaf is given
   std::vector<std::vector<Pass>> passes_of_levels_;
   std::set<int> kept_;     // between passes, see FindKept
   std::set<int> written_;  // the wide values of the passes that have been written
@@ -557,6 +655,14 @@ class StageText {
 void WriteStage(const Program& program, const PartStage& stage, size_t number, bool is_alone,
                 TextWriter& to) {
   StageText(program, stage, number, is_alone, to).Write();
+}
+
+void WriteSource(const Program& program, const PartStage& stage, TextWriter& to) {
+  StageText(program, stage, 0, true, to).WriteSource();
+}
+
+void WriteSink(const Program& program, const PartStage& stage, TextWriter& to) {
+  StageText(program, stage, 0, true, to).WriteSink();
 }
 
 void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to) {

@@ -17,6 +17,15 @@ void WriteStage(const sdk::Program& program, const PartStage& stage, size_t numb
 // Calls it from the kernel; a stage that is not alone, with its `blocks`.
 void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to);
 
+// The operations before and after a collective, for kernels that run them around it
+// (kernels/leaf_region.cuh). Each is a part of one stage, which reduces no rows. Their expressions
+// are those of the part, so that both give the same bits.
+//
+// Defines the struct Source, which computes a leaf of the part's only output.
+void WriteSource(const sdk::Program& program, const PartStage& stage, TextWriter& to);
+// Defines the struct Sink, which is given a leaf of input 0 and stores the outputs.
+void WriteSink(const sdk::Program& program, const PartStage& stage, TextWriter& to);
+
 }  // namespace cotune::cuda
 
 #endif  // COTUNE_PLUGINS_CUDA_PARTS_STAGE_TEXT_H_

@@ -13,6 +13,7 @@
 
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/cuda/parts/part_text.h"
+#include "plugins/cuda/testing/inlined_text.h"
 #include "plugins/cuda/testing/part_graph.h"
 #include "plugins/sdk/testing/part_builder.h"
 #include "plugins/sdk/testing/random_part.h"
@@ -147,35 +148,12 @@ sdk::Program RowReductions(ValueDtype dtype, uint64_t columns) {
 
 // The options of the compiler, and the text of the kernel in a namespace.
 void Append(std::string& to, const JoinedPart& part, size_t number) {
-  const SourceText files = SourceOf("part.cu");
-  // What stands in front of all of them.
-  std::set<std::string, std::less<>> seen = {"prelude.cuh", "kernel_abi.h", "part_abi.h"};
-  const auto text_of = [&](std::string_view name) -> std::string_view {
-    if (name == "program.cuh") return part.program;
-    if (name == files.name) return files.text;
-    const auto found = std::find_if(files.headers.begin(), files.headers.end(),
-                                    [&](const auto& header) { return header.first == name; });
-    return found == files.headers.end() ? std::string_view() : found->second;
-  };
-  const auto append = [&](const auto& self, std::string_view name) -> void {
-    if (!seen.emplace(name).second) return;
-    std::istringstream lines{std::string(text_of(name))};
-    for (std::string line; std::getline(lines, line);) {
-      constexpr std::string_view kInclude = "#include \"";
-      if (line == "#pragma once") continue;
-      if (line.starts_with(kInclude)) {
-        self(self, line.substr(kInclude.size(), line.size() - kInclude.size() - 1));
-      } else {
-        to += line + "\n";
-      }
-    }
-  };
   fmt::format_to(std::back_inserter(to),
                  "#define COTUNE_THREADS {}\n#define COTUNE_ROW_THREADS {}\n"
                  "#define cotune_kernel cotune_kernel_{}\nnamespace part_{} {{\n"
                  "namespace cotune::cuda {{ using namespace ::cotune::cuda; }}\n",
                  part.shape.threads, part.shape.row_threads, number, number);
-  append(append, files.name);
+  to += InlinedText(SourceWith("part.cu", part.program));
   fmt::format_to(std::back_inserter(to),
                  "}}  // namespace part_{}\n#undef COTUNE_THREADS\n#undef COTUNE_ROW_THREADS\n"
                  "#undef cotune_kernel\n",

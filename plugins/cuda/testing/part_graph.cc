@@ -18,6 +18,11 @@ static_assert(static_cast<uint32_t>(Op::kCast) == COTUNE_NODE_CAST);
 static_assert(static_cast<uint32_t>(Op::kRowMax) == COTUNE_NODE_ROW_MAX);
 static_assert(static_cast<uint32_t>(Rows::kShare) == COTUNE_ROWS_SHARE);
 static_assert(static_cast<int>(Dtype::kF32) == static_cast<int>(sdk::ValueDtype::kF32) + 1);
+static_assert(static_cast<int>(Collective::kBroadcast) ==
+              static_cast<int>(sdk::Collective::kBroadcast) + 1);
+static_assert(static_cast<int>(Reduction::kAverage) ==
+              static_cast<int>(sdk::Reduction::kAverage) + 1);
+static_assert(static_cast<int>(sdk::ValueDtype::kU8) == static_cast<int>(sdk::ElementType::kU8));
 static_assert(static_cast<int>(Dtype::kF8E5M2) == static_cast<int>(sdk::ValueDtype::kF8E5M2) + 1);
 
 template <typename T>
@@ -40,6 +45,34 @@ sdk::Value ValueOf(const ValueType& type, uint64_t rows, uint64_t share_rows) {
   value.rows = type.rows == Rows::kOne ? 1 : type.rows == Rows::kAll ? rows : share_rows;
   value.columns = type.columns;
   return value;
+}
+
+sdk::ProgramNode ComputeOf(const ComputeNode& compute) {
+  sdk::ProgramNode node;
+  node.kind = static_cast<uint32_t>(compute.op);
+  node.operand_count = static_cast<int>(compute.operands.size());
+  for (size_t o = 0; o < compute.operands.size(); ++o) {
+    node.operands[o] = compute.operands[o].value;
+    node.literals[o] = compute.operands[o].literal;
+  }
+  node.constants = compute.constants;
+  return node;
+}
+
+sdk::ProgramNode CollectiveOf(const CollectiveNode& collective, const sdk::Program& program) {
+  const sdk::Value& operand = program.values[static_cast<size_t>(collective.operand)];
+  sdk::ProgramNode node;
+  node.kind = COTUNE_NODE_COLLECTIVE;
+  node.operand_count = 1;
+  node.operands[0] = collective.operand;
+  node.collective = sdk::Problem{
+      .collective = static_cast<sdk::Collective>(static_cast<int>(collective.collective) - 1),
+      .reduction = static_cast<sdk::Reduction>(
+          std::max(1, static_cast<int>(collective.reduction)) - 1),
+      .type = static_cast<sdk::ElementType>(operand.dtype),
+      .count = operand.rows * operand.columns,
+      .root = collective.root};
+  return node;
 }
 
 std::set<int32_t> NeededValues(const sdk::Program& part) {
@@ -120,21 +153,28 @@ sdk::Program PartOf(const ProgramGraph& part, uint64_t rows, uint64_t share_rows
   }
   program.input_count = static_cast<int>(part.inputs().size());
   for (const ProgramNode& each : part.nodes()) {
-    const auto& compute = std::get<ComputeNode>(each);
     sdk::ProgramNode node;
-    node.kind = static_cast<uint32_t>(compute.op);
-    node.operand_count = static_cast<int>(compute.operands.size());
-    for (size_t o = 0; o < compute.operands.size(); ++o) {
-      node.operands[o] = compute.operands[o].value;
-      node.literals[o] = compute.operands[o].literal;
+    if (const auto* collective = std::get_if<CollectiveNode>(&each)) {
+      node = CollectiveOf(*collective, program);
+    } else {
+      node = ComputeOf(std::get<ComputeNode>(each));
     }
-    node.constants = compute.constants;
     program.nodes.push_back(node);
   }
   for (const ProgramOutput& output : part.outputs()) {
     program.outputs.push_back(output.value);
     program.output_into.push_back(output.into);
   }
+  return program;
+}
+
+sdk::Program RegionOf(const ProgramGraph& region, uint64_t rows, int world_size) {
+  sdk::Program program = PartOf(region, rows, rows / static_cast<uint64_t>(world_size));
+  for (sdk::ProgramNode& node : program.nodes) {
+    if (node.collective) node.collective->world_size = world_size;
+  }
+  program.digest = region.digest();
+  program.text = region.ToText();
   return program;
 }
 

@@ -15,6 +15,8 @@ namespace cotune::cuda {
 
 // A part at so many rows.
 sdk::Program PartOf(const ProgramGraph& part, uint64_t rows, uint64_t share_rows);
+// A lowered program with collectives, as the backend is asked for it by a group of ranks.
+sdk::Program RegionOf(const ProgramGraph& region, uint64_t rows, int world_size);
 // The same part without the nodes that no output needs, and each output once. It aborts where the
 // graph is refused.
 ProgramGraph GraphOf(const sdk::Program& part);

@@ -1,0 +1,400 @@
+// Fused kernels on the CPU, with the real protocol between ranks: their results have the bits of
+// the unfused program, by the naive interpreter of parts and a sum in rank order, and are those of
+// the reference evaluator.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/problem/evaluated_value.h"
+#include "core/problem/program_evaluator.h"
+#include "plugins/cuda/cpu_runner/fused_variants.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
+#include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
+#include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/cuda/parts/part_shape.h"
+#include "plugins/cuda/testing/part_graph.h"
+#include "plugins/cuda/testing/region_cases.h"
+#include "plugins/sdk/testing/part_data.h"
+
+namespace cotune::cuda::cpu {
+namespace {
+
+using sdk::PartArray;
+using sdk::PartElement;
+
+const std::vector<RegionCase>& Cases() {
+  static const auto& cases = *new std::vector<RegionCase>(RegionCases());
+  return cases;
+}
+
+const std::vector<RegionVariant>& Variants() {
+  static const auto& variants = *new std::vector<RegionVariant>(RegionVariants());
+  return variants;
+}
+
+PlainFunction KernelOf(size_t variant) {
+  const std::span<const PlainFunction> slices[kFusedSlices] = {kFusedSlice0, kFusedSlice1,
+                                                               kFusedSlice2, kFusedSlice3};
+  return slices[variant % kFusedSlices][variant / kFusedSlices];
+}
+
+// What ranks give, in the order of the ranks.
+using OfRanks = std::vector<std::vector<PartArray>>;
+
+OfRanks RandomOnRanks(const sdk::Program& program, int world_size, uint64_t seed, bool special) {
+  std::mt19937_64 random(seed);
+  OfRanks inputs;
+  for (int r = 0; r < world_size; ++r) {
+    inputs.push_back(sdk::RandomInputs(program, random, special));
+  }
+  return inputs;
+}
+
+// ---- The right answer, by loops over single elements ----
+
+double Combined(sdk::Reduction reduction, double a, double b, bool is_float) {
+  switch (reduction) {
+    case sdk::Reduction::kMax:
+      return a > b || a != a ? a : b;
+    case sdk::Reduction::kSum:
+    case sdk::Reduction::kAverage:
+      if (is_float) return static_cast<float>(a) + static_cast<float>(b);
+      return static_cast<int32_t>(static_cast<uint32_t>(static_cast<int64_t>(a)) +
+                                  static_cast<uint32_t>(static_cast<int64_t>(b)));
+    default:
+      ADD_FAILURE() << "no region of the test has this reduction";
+      return 0;
+  }
+}
+
+PartArray Reduced(const std::vector<PartArray>& operands, sdk::Reduction reduction) {
+  PartArray sum = operands.front();
+  const bool is_float = sdk::IsFloat(sum.dtype);
+  for (size_t i = 0; i < sum.bytes.size() / sdk::PartBytes(sum.dtype); ++i) {
+    double total = PartElement(operands[0], i);
+    for (size_t r = 1; r < operands.size(); ++r) {
+      total = Combined(reduction, total, PartElement(operands[r], i), is_float);
+    }
+    if (reduction == sdk::Reduction::kAverage) {
+      total = static_cast<float>(total) / static_cast<float>(operands.size());
+    }
+    sdk::SetPartElement(sum, i, total);
+  }
+  return sum;
+}
+
+std::vector<PartArray> InputsOfSide(const LeafSide& side, const std::vector<PartArray>& inputs,
+                                    const PartArray& value) {
+  std::vector<PartArray> given;
+  for (const int i : side.inputs) given.push_back(i < 0 ? value : inputs[static_cast<size_t>(i)]);
+  return given;
+}
+
+OfRanks Expected(const LeafRegion& region, const OfRanks& inputs) {
+  std::vector<PartArray> operands;
+  for (const auto& of_rank : inputs) {
+    operands.push_back(
+        sdk::NaivePart(region.source.part, InputsOfSide(region.source, of_rank, {})).front());
+  }
+  const PartArray value = Reduced(operands, region.problem.reduction);
+  OfRanks outputs;
+  for (const auto& of_rank : inputs) {
+    outputs.push_back(
+        sdk::NaivePart(region.sink.part, InputsOfSide(region.sink, of_rank, value)));
+  }
+  return outputs;
+}
+
+// ---- One call on all ranks ----
+
+struct RunOptions {
+  unsigned int blocks = 2;
+  unsigned int threads = 8;  // at least one for each peer
+  size_t shift = 0;  // elements that operands begin behind an aligned address
+  uint64_t seed = 1;
+  int late_rank = -1;
+};
+
+class FusedCall {
+ public:
+  FusedCall(const LeafRegion& region, const sdk::Program& program, OfRanks inputs,
+            const RunOptions& options)
+      : region_(region), program_(program), inputs_(std::move(inputs)), options_(options) {
+    for (const auto& of_rank : inputs_) {
+      auto& in = in_.emplace_back();
+      auto& out = out_.emplace_back();
+      for (const PartArray& each : of_rank) {
+        in.emplace_back(each.bytes.size(), ShiftOf(each.dtype));
+        Bytes content(each.bytes.size());
+        if (!content.empty()) std::memcpy(content.data(), each.bytes.data(), content.size());
+        in.back().Write(content);
+      }
+      for (const int output : program.outputs) {
+        const sdk::Value& type = program.values[static_cast<size_t>(output)];
+        out.emplace_back(type.bytes(), ShiftOf(type.dtype));
+      }
+    }
+  }
+
+  void Launch(RanksOnCpu& ranks, int rank, PlainFunction kernel, const CallRecord& call) {
+    const auto r = static_cast<size_t>(rank);
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    for (GuardedBuffer& each : in_[r]) inputs.push_back(each.data());
+    for (size_t o = 0; o < out_[r].size(); ++o) outputs.push_back(OutputOf(r, o).data());
+    FusedArguments arguments;
+    arguments.kernel.count = region_.problem.count;
+    arguments.kernel.call = call;
+    arguments.kernel = ranks.ArgumentsOf(rank, arguments.kernel);
+    Fill(region_.source, inputs, {nullptr}, arguments.source);
+    Fill(region_.sink, inputs, outputs, arguments.sink);
+    if (rank == options_.late_rank) RanksOnCpu::Delay(100'000);
+    RunKernel(kernel, &arguments, {.blocks = options_.blocks, .threads = options_.threads});
+  }
+
+  OfRanks Outputs() {
+    OfRanks outputs;
+    for (size_t r = 0; r < in_.size(); ++r) {
+      auto& of_rank = outputs.emplace_back();
+      for (size_t o = 0; o < out_[r].size(); ++o) {
+        const Bytes bytes = OutputOf(r, o).content();
+        PartArray array{program_.values[static_cast<size_t>(program_.outputs[o])].dtype, {}};
+        array.bytes.resize(bytes.size());
+        if (!bytes.empty()) std::memcpy(array.bytes.data(), bytes.data(), bytes.size());
+        of_rank.push_back(std::move(array));
+      }
+    }
+    return outputs;
+  }
+
+  // Empty if nothing was written but outputs.
+  std::string Damage() {
+    for (size_t r = 0; r < in_.size(); ++r) {
+      for (const GuardedBuffer& each : out_[r]) {
+        if (!each.GuardsAreWhole()) return fmt::format("rank {} wrote beside an output", r);
+      }
+      for (size_t i = 0; i < in_[r].size(); ++i) {
+        if (!in_[r][i].GuardsAreWhole()) return fmt::format("rank {} wrote beside an input", r);
+        const auto& into = program_.output_into;
+        if (std::find(into.begin(), into.end(), static_cast<int>(i)) != into.end()) continue;
+        const Bytes now = in_[r][i].content();
+        const bool is_same = std::equal(now.begin(), now.end(), inputs_[r][i].bytes.begin(),
+                                        [](auto a, auto b) { return std::byte(a) == b; });
+        if (!is_same) return fmt::format("rank {} wrote into input {}", r, i);
+      }
+    }
+    return "";
+  }
+
+ private:
+  size_t ShiftOf(sdk::ValueDtype dtype) const { return options_.shift * sdk::PartBytes(dtype); }
+  GuardedBuffer& OutputOf(size_t rank, size_t output) {
+    const int into = program_.output_into[output];
+    return into >= 0 ? in_[rank][static_cast<size_t>(into)] : out_[rank][output];
+  }
+  static void Fill(const LeafSide& side, const std::vector<const void*>& inputs,
+                   const std::vector<void*>& outputs, AnyPartArguments& to) {
+    std::vector<const void*> given;
+    for (const int i : side.inputs) {
+      given.push_back(i < 0 ? nullptr : inputs[static_cast<size_t>(i)]);
+    }
+    to = cuda::ArgumentsOf(side.part);
+    SetOperands(VectorAlignments(side.part, side.stages), static_cast<int>(given.size()),
+                given.data(), outputs.data(), to);
+  }
+
+  const LeafRegion& region_;
+  const sdk::Program& program_;
+  const OfRanks inputs_;
+  const RunOptions options_;
+  std::vector<std::vector<GuardedBuffer>> in_;
+  std::vector<std::vector<GuardedBuffer>> out_;
+};
+
+// Two calls one after the other, with other data; "" if both are right.
+struct Ran {
+  std::string failure;
+  OfRanks inputs;
+  OfRanks outputs;  // of the second call
+};
+Ran RunCalls(size_t v, uint64_t rows, const RunOptions& options, bool special) {
+  const RegionVariant& variant = Variants()[v];
+  const RegionCase& region = Cases()[variant.number_of_case];
+  const sdk::Program program = RegionOf(region.graph, rows, variant.world_size);
+  const LeafRegion leaves = LeafRegionAt(region, rows, variant.world_size);
+  std::vector<OfRanks> inputs;
+  std::vector<FusedCall> calls;
+  calls.reserve(2);
+  for (uint64_t c = 0; c < 2; ++c) {
+    inputs.push_back(RandomOnRanks(program, variant.world_size, v * 31 + rows * 2 + c, special));
+    calls.emplace_back(leaves, program, inputs.back(), options);
+  }
+  const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);
+  RanksOnCpu ranks(variant.world_size);
+  Ran ran;
+  const bool has_ended = ranks.Run(
+      [&](int rank) {
+        for (FusedCall& call : calls) call.Launch(ranks, rank, KernelOf(v), record);
+      },
+      options.seed);
+  if (!has_ended) ran.failure = "a rank waits for ever";
+  for (int r = 0; r < variant.world_size; ++r) {
+    if (!ranks.HasFailed(r)) continue;
+    ran.failure = fmt::format("rank {} failed: {:x} at step {}", r, ranks.failure(r).poison,
+                              ranks.failure(r).step);
+  }
+  if (ran.failure.empty() && !ranks.ScratchIsClean()) ran.failure = "scratch is not empty";
+  for (size_t c = 0; c < calls.size() && ran.failure.empty(); ++c) {
+    ran.failure = calls[c].Damage();
+    ran.outputs = calls[c].Outputs();
+    ran.inputs = inputs[c];
+    if (!region.has_functions && ran.failure.empty()) {
+      const OfRanks expected = Expected(leaves, inputs[c]);
+      for (size_t r = 0; r < expected.size() && ran.failure.empty(); ++r) {
+        ran.failure = sdk::Difference(ran.outputs[r], expected[r]);
+      }
+    }
+  }
+  return ran;
+}
+
+std::string NameOf(size_t v) {
+  const RegionVariant& variant = Variants()[v];
+  return fmt::format("{} by {} on {} ranks, unroll {}", Cases()[variant.number_of_case].name,
+                     variant.algorithm, variant.world_size, variant.unroll);
+}
+
+TEST(FusedTest, ResultsHaveTheBitsOfTheUnfusedProgram) {
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    for (const uint64_t rows : {1u, 3u, 10u}) {
+      for (const size_t shift : {0u, 1u}) {
+        const RunOptions options = {.blocks = 1 + static_cast<unsigned int>(rows % 3),
+                                    .threads = shift == 0 ? 8u : 9u,
+                                    .shift = shift,
+                                    .seed = v + rows};
+        EXPECT_EQ(RunCalls(v, rows, options, shift == 0).failure, "")
+            << NameOf(v) << " rows " << rows << " shift " << shift;
+      }
+    }
+  }
+}
+
+TEST(FusedTest, ResultsAreRightByTheEvaluator) {
+  size_t checked = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const RegionVariant& variant = Variants()[v];
+    const ProgramGraph& graph = Cases()[variant.number_of_case].graph;
+    const uint64_t rows = 5;
+    const Ran ran = RunCalls(v, rows, {.seed = v}, false);
+    ASSERT_EQ(ran.failure, "") << NameOf(v);
+    std::vector<std::vector<std::vector<std::byte>>> inputs;
+    for (const auto& of_rank : ran.inputs) {
+      auto& bytes = inputs.emplace_back();
+      for (const PartArray& each : of_rank) bytes.push_back(each.bytes);
+    }
+    const auto expected = EvaluateProgram(graph, rows, variant.world_size, inputs);
+    ASSERT_TRUE(expected.has_value()) << expected.error().ToText();
+    for (size_t r = 0; r < expected->size(); ++r) {
+      for (size_t o = 0; o < (*expected)[r].size(); ++o) {
+        EXPECT_EQ(CountWrong((*expected)[r][o], ran.outputs[r][o].bytes), 0u)
+            << NameOf(v) << " rank " << r << " output " << o;
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 100u);
+}
+
+// Two shots and one shot, whatever the grid: the bits of one case are the same.
+TEST(FusedTest, EveryKernelAndGridGivesTheSameBits) {
+  std::map<std::pair<size_t, int>, OfRanks> first;
+  size_t compared = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const RegionVariant& variant = Variants()[v];
+    const RegionCase& region = Cases()[variant.number_of_case];
+    const sdk::Program program = RegionOf(region.graph, 6, variant.world_size);
+    const LeafRegion leaves = LeafRegionAt(region, 6, variant.world_size);
+    for (const unsigned int blocks : {1u, 5u}) {
+      FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, 7, false),
+                     {.blocks = blocks, .threads = 7 + blocks, .seed = v});
+      RanksOnCpu ranks(variant.world_size);
+      const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);
+      ASSERT_TRUE(
+          ranks.Run([&](int rank) { call.Launch(ranks, rank, KernelOf(v), record); }, v + blocks));
+      const auto key = std::pair(variant.number_of_case, variant.world_size);
+      const auto [found, is_new] = first.try_emplace(key, call.Outputs());
+      if (is_new) continue;
+      const OfRanks seen = call.Outputs();
+      for (size_t r = 0; r < seen.size(); ++r) {
+        EXPECT_EQ(sdk::Difference(seen[r], found->second[r]), "") << NameOf(v);
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 50u);
+}
+
+TEST(FusedTest, LateRanksAreWaitedFor) {
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    for (int late = 0; late < Variants()[v].world_size; ++late) {
+      EXPECT_EQ(RunCalls(v, 4, {.seed = v, .late_rank = late}, false).failure, "") << NameOf(v);
+    }
+  }
+}
+
+// Ranks that have cut one program differently make different calls: both fail, and give no result
+// as right.
+TEST(FusedTest, RanksWithOtherRegionsFail) {
+  size_t failed = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const RegionVariant& variant = Variants()[v];
+    const RegionCase& region = Cases()[variant.number_of_case];
+    const sdk::Program program = RegionOf(region.graph, 4, variant.world_size);
+    const LeafRegion leaves = LeafRegionAt(region, 4, variant.world_size);
+    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), {});
+    RanksOnCpu ranks(variant.world_size);
+    ASSERT_TRUE(ranks.Run(
+        [&](int rank) {
+          const std::string cut = rank == 1 ? region.name + " cut elsewhere" : region.name;
+          call.Launch(ranks, rank, KernelOf(v), RecordOf(cut, leaves.problem.count, 0));
+        },
+        v));
+    for (int r = 0; r < variant.world_size; ++r) {
+      EXPECT_TRUE(ranks.HasFailed(r)) << NameOf(v) << " rank " << r;
+      failed += ranks.HasFailed(r) ? 1 : 0;
+    }
+    EXPECT_EQ(call.Damage(), "") << NameOf(v);
+  }
+  EXPECT_GT(failed, 60u);
+}
+
+// A rank that never comes ends the calls of the others by their deadline.
+TEST(FusedTest, ARankThatNeverComesEndsTheCall) {
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const RegionVariant& variant = Variants()[v];
+    const RegionCase& region = Cases()[variant.number_of_case];
+    const sdk::Program program = RegionOf(region.graph, 2, variant.world_size);
+    const LeafRegion leaves = LeafRegionAt(region, 2, variant.world_size);
+    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), {});
+    RanksOnCpu ranks(variant.world_size);
+    ranks.set_timeout_ns(1'000'000);
+    const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);
+    ASSERT_TRUE(ranks.Run(
+        [&](int rank) {
+          if (rank != 0) call.Launch(ranks, rank, KernelOf(v), record);
+        },
+        v));
+    for (int r = 1; r < variant.world_size; ++r) EXPECT_TRUE(ranks.HasFailed(r)) << NameOf(v);
+    EXPECT_EQ(call.Damage(), "") << NameOf(v);
+  }
+}
+
+}  // namespace
+}  // namespace cotune::cuda::cpu

@@ -1,0 +1,81 @@
+// Compiles fused kernels as the plugin does, and looks at what the compiler says of them. Needs
+// NVRTC and no GPU: COTUNE_NVRTC names the library, else it is looked for.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpu/driver/library_search.h"
+#include "plugins/cuda/compile/nvrtc.h"
+#include "plugins/cuda/fused/fused_list.h"
+#include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/cuda/testing/region_cases.h"
+
+namespace cotune::cuda {
+namespace {
+
+std::optional<Nvrtc> FindNvrtc() {
+  const char* named = std::getenv("COTUNE_NVRTC");
+  auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, gpu::OwnEnvironment());
+  if (!nvrtc.has_value()) return std::nullopt;
+  return *nvrtc;
+}
+
+// What is wrong with a kernel; "" when nothing is.
+std::string Compile(const Nvrtc& nvrtc, const LeafRegion& region, const Choice& choice,
+                    const std::string& architecture) {
+  KernelUnit unit = UnitOf(region, choice);
+  unit.options.emplace_back("--ptxas-options=-v");
+  std::string log;
+  const auto cubin = nvrtc.Compile(unit.source, architecture, unit.options, &log);
+  if (!cubin) return cubin.error().message;
+  const size_t at = log.find(fmt::format("Function properties for {}", kKernelSymbol));
+  const size_t line = at == std::string::npos ? at : log.find('\n', at);
+  int stack = 0;
+  int stores = 0;
+  int loads = 0;
+  const bool is_told = line != std::string::npos &&
+                       std::sscanf(log.c_str() + line, " %*[^0-9]%d bytes stack frame, %d bytes "
+                                                       "spill stores, %d",
+                                   &stack, &stores, &loads) == 3;
+  if (!is_told) return "the compiler does not say how much it spills: " + log;
+  if (stores + loads == 0) return "";
+  return fmt::format("it spills {} bytes", stores + loads);
+}
+
+class FusedCompileTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(FusedCompileTest, EveryCaseCompilesWithoutSpills) {
+  const std::optional<Nvrtc> nvrtc = FindNvrtc();
+  if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
+  const std::string architecture = GetParam();
+  size_t compiled = 0;
+  const std::vector<RegionCase> cases = RegionCases();
+  for (size_t c = 0; c < cases.size(); ++c) {
+    for (const int world_size : {2, 4, 8}) {
+      const LeafRegion region = LeafRegionAt(cases[c], 16384, world_size);
+      const auto choices = ListFused(region, {.has_pdl = architecture != "sm_80"});
+      ASSERT_TRUE(choices.has_value());
+      // Each case takes its turn with some of the shapes.
+      size_t turn = c;
+      for (const Choice& choice : *choices) {
+        if (!choice.reason.empty() || turn++ % 4 != 0) continue;
+        EXPECT_EQ(Compile(*nvrtc, region, choice, architecture), "")
+            << cases[c].name << " by " << choice.name << " on " << world_size << " ranks";
+        ++compiled;
+      }
+    }
+  }
+  EXPECT_GT(compiled, 40u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, FusedCompileTest,
+                         testing::Values("sm_80", "sm_90", "sm_100"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace cotune::cuda

@@ -1,0 +1,77 @@
+#include "plugins/cuda/fused/fused_list.h"
+
+#include <string>
+
+#include "plugins/cuda/choices/family_rules.h"
+
+namespace cotune::cuda {
+namespace {
+
+using sdk::Fail;
+using sdk::Result;
+
+constexpr sdk::Collective kAllReduce = sdk::Collective::kAllReduce;
+
+constexpr KernelFamily kFamilies[] = {
+    {kAllReduce,
+     "one_shot_leaves",
+     "lamport",
+     "all_reduce_one_shot_leaves.cu",
+     Shares::kNone,
+     kLeafModel,
+     {NeedsSpareBits, NeedsFewBytesForOneShot}},
+    {kAllReduce,
+     "two_shot_leaves",
+     "lamport",
+     "all_reduce_two_shot_leaves.cu",
+     Shares::kOfRanks,
+     kLeafModel,
+     {NeedsSpareBits, NeedsBytesForTwoShot}},
+    {kAllReduce,
+     "one_shot_leaves",
+     "escape",
+     "all_reduce_one_shot_leaves.cu",
+     Shares::kNone,
+     kLeafModel,
+     {NeedsNoSpareBits, NeedsFewBytesForOneShot}},
+    {kAllReduce,
+     "two_shot_leaves",
+     "escape",
+     "all_reduce_two_shot_leaves.cu",
+     Shares::kOfRanks,
+     kLeafModel,
+     {NeedsNoSpareBits, NeedsBytesForTwoShot}},
+};
+
+Result<void> CheckRanks(const LeafRegion& region) {
+  if (region.problem.world_size > 1) return {};
+  return Fail(COTUNE_UNSUPPORTED, "one rank alone has nothing to exchange while it computes");
+}
+
+}  // namespace
+
+std::span<const KernelFamily> FusedFamilies() { return kFamilies; }
+
+Result<std::vector<Choice>> ListFused(const LeafRegion& region, const ChoiceLimits& limits) {
+  COTUNE_RETURN_IF_ERROR(CheckRanks(region));
+  std::vector<Choice> choices = ListChoices(region.problem, limits, FusedFamilies());
+  // The program as it is remains the default.
+  for (Choice& choice : choices) choice.is_default = false;
+  return choices;
+}
+
+Result<Choice> FindFused(const LeafRegion& region, std::string_view name,
+                         const ChoiceLimits& limits) {
+  COTUNE_RETURN_IF_ERROR(CheckRanks(region));
+  return FindChoice(region.problem, name, limits, FusedFamilies());
+}
+
+KernelUnit UnitOf(const LeafRegion& region, const Choice& choice) {
+  KernelUnit unit{SourceWith(choice.spec.source, LeafRegionText(region)),
+                  NvrtcOptions(choice.spec)};
+  // As parts are compiled, so that both give the same bits.
+  unit.options.emplace_back("--fmad=false");
+  return unit;
+}
+
+}  // namespace cotune::cuda

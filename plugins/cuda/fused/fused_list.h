@@ -1,0 +1,33 @@
+// The kernels that run regions, and the choices that this backend lists for one.
+#ifndef COTUNE_PLUGINS_CUDA_FUSED_FUSED_LIST_H_
+#define COTUNE_PLUGINS_CUDA_FUSED_FUSED_LIST_H_
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "plugins/cuda/choices/choice_list.h"
+#include "plugins/cuda/choices/kernel_families.h"
+#include "plugins/cuda/compile/kernel_spec.h"
+#include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/sdk/failure.h"
+
+namespace cotune::cuda {
+
+// In the order in which choices are listed. A new family is a row here and a file in kernels/.
+std::span<const KernelFamily> FusedFamilies();
+
+// All choices of a region, refused ones too; none is a default. COTUNE_UNSUPPORTED: the group has
+// one rank. Pure.
+sdk::Result<std::vector<Choice>> ListFused(const LeafRegion& region, const ChoiceLimits& limits);
+
+// The one of this name; fails as FindChoice does.
+sdk::Result<Choice> FindFused(const LeafRegion& region, std::string_view name,
+                              const ChoiceLimits& limits);
+
+// The input that the kernel of a choice for the region is compiled from.
+KernelUnit UnitOf(const LeafRegion& region, const Choice& choice);
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_FUSED_FUSED_LIST_H_

@@ -1,0 +1,43 @@
+// Regions that kernels run leaf by leaf: an all_reduce with elementwise operations before and after
+// it.
+#ifndef COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
+#define COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
+
+#include <string>
+#include <vector>
+
+#include "plugins/cuda/parts/part_stages.h"
+#include "plugins/sdk/failure.h"
+#include "plugins/sdk/problem.h"
+#include "plugins/sdk/program.h"
+
+namespace cotune::cuda {
+
+// The operations on one side of the collective, as a part of one stage.
+struct LeafSide {
+  sdk::Program part;
+  PartStages stages;
+  // For each input of the part the input of the region; -1: the collective's value.
+  std::vector<int> inputs;
+
+  const PartStage& stage() const { return stages.stages.front(); }
+};
+
+// A region, cut at its collective.
+struct LeafRegion {
+  sdk::Problem problem;  // of the collective, as a step of the region
+  LeafSide source;       // its only output is the collective's operand
+  LeafSide sink;         // its input 0 is the collective's value; its outputs are the region's
+  uint64_t columns = 1;  // of the operand and the value
+};
+
+// COTUNE_UNSUPPORTED, with the reason, for a region that is none of these. Pure.
+sdk::Result<LeafRegion> LeafRegionOf(const sdk::Program& region);
+
+// The text of the header program.cuh that kernels/leaf_region.cuh includes: the operations, with
+// neither names nor rows, so that one kernel serves every R. Pure.
+std::string LeafRegionText(const LeafRegion& region);
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_

@@ -1,0 +1,110 @@
+// A collective with elementwise operations around it, as kernels of regions see it: leaves (8
+// elements) of its operand and of its value, and the packs in which a leaf travels. The operations
+// are in the generated header: `Source` computes a leaf of the operand, `Sink` computes and stores
+// what follows from a leaf of the value.
+#pragma once
+
+#include "element.cuh"
+#include "transport.cuh"
+
+// Includes what it uses of the parts.
+#include "program.cuh"
+
+namespace cotune::cuda {
+
+static_assert(sizeof(Leaf<Reduced>) % sizeof(Pack) == 0, "a leaf is a number of packs");
+constexpr int kLeafPacks = static_cast<int>(sizeof(Leaf<Reduced>) / sizeof(Pack));
+
+__device__ __forceinline__ Pack PackOf(const Leaf<Reduced>& leaf, int p) {
+  return Pack{{leaf.word[4 * p], leaf.word[4 * p + 1], leaf.word[4 * p + 2], leaf.word[4 * p + 3]}};
+}
+__device__ __forceinline__ void SetPack(Leaf<Reduced>& leaf, int p, const Pack& pack) {
+#pragma unroll
+  for (int w = 0; w < 4; ++w) leaf.word[4 * p + w] = pack.word[w];
+}
+
+// Where the elements of a leaf lie in a value.
+struct LeafPlace {
+  unsigned long long row;
+  unsigned long long column;  // of the first element
+  unsigned int count;         // of its elements that exist
+};
+
+// kHasPlaces: the operations depend on the row or the column, and rows have whole leaves. Else all
+// elements are one row.
+template <bool kHasPlaces>
+__device__ __forceinline__ LeafPlace PlaceOf(unsigned long long leaf, unsigned long long elements) {
+  if constexpr (kHasPlaces) {
+    constexpr unsigned int kLeavesOfRow = (kColumns + kLeafColumns - 1) / kLeafColumns;
+    return {leaf / kLeavesOfRow, leaf % kLeavesOfRow * kLeafColumns, kLeafColumns};
+  } else {
+    const unsigned long long first = leaf * kLeafColumns;
+    const unsigned long long left = elements - first;
+    return {0, first, left < kLeafColumns ? static_cast<unsigned int>(left) : kLeafColumns};
+  }
+}
+
+// One leaf of the collective's operand, as the peers see it.
+__device__ __forceinline__ void LoadSource(const SourceArguments& a, unsigned long long leaf,
+                                           unsigned long long elements, Pack (&packs)[kLeafPacks]) {
+  const LeafPlace at = PlaceOf<Source::kHasPlaces>(leaf, elements);
+  const Source source{a};
+  const Leaf<Reduced> loaded = a.is_aligned != 0 && at.count == kLeafColumns
+                                   ? source.At<true>(at.row, at.column, at.count)
+                                   : source.At<false>(at.row, at.column, at.count);
+#pragma unroll
+  for (int p = 0; p < kLeafPacks; ++p) packs[p] = Transport::Sendable(PackOf(loaded, p));
+}
+
+// The other operands of the operations that follow, which may be on their way while a thread waits
+// for its peers.
+__device__ __forceinline__ Sink::Operands LoadSink(const SinkArguments& a, unsigned long long leaf,
+                                                   unsigned long long elements) {
+  const LeafPlace at = PlaceOf<Sink::kHasPlaces>(leaf, elements);
+  const Sink sink{a};
+  return a.is_aligned != 0 && at.count == kLeafColumns
+             ? sink.Load<true>(at.row, at.column, at.count)
+             : sink.Load<false>(at.row, at.column, at.count);
+}
+
+// Runs the operations that follow on one leaf of the value, and stores the outputs.
+__device__ __forceinline__ void StoreSink(const SinkArguments& a, unsigned long long leaf,
+                                          unsigned long long elements,
+                                          const Sink::Operands& operands,
+                                          const Pack (&packs)[kLeafPacks]) {
+  const LeafPlace at = PlaceOf<Sink::kHasPlaces>(leaf, elements);
+  Leaf<Reduced> value;
+#pragma unroll
+  for (int p = 0; p < kLeafPacks; ++p) SetPack(value, p, packs[p]);
+  const Sink sink{a};
+  if (a.is_aligned != 0 && at.count == kLeafColumns) {
+    sink.Finish<true>(at.row, at.column, at.count, operands, value);
+  } else {
+    sink.Finish<false>(at.row, at.column, at.count, operands, value);
+  }
+}
+
+// Waits for one leaf of every peer, and adds them up with this rank's own: packs of the sum.
+// slot(peer, p): where pack p of that peer's leaf arrives. False: gave up.
+template <typename SlotOf>
+__device__ __forceinline__ bool ReduceLeaf(const KernelArguments& a, SlotOf slot,
+                                           const Pack (&own)[kLeafPacks], Pack (&sum)[kLeafPacks],
+                                           Launch& launch, bool is_last, SpinBudget& budget,
+                                           bool compares) {
+  Pack others[kPeers * kLeafPacks];
+  const auto from = [&](int j) { return PeerAt(j % kPeers, a.rank); };
+  const auto slot_of = [&](int j) { return slot(from(j), j / kPeers); };
+  if (!ReceiveFrom(from, slot_of, Everybody{}, others, launch, is_last, budget, compares)) {
+    return false;
+  }
+#pragma unroll
+  for (int p = 0; p < kLeafPacks; ++p) {
+    Pack of_peers[kPeers];
+#pragma unroll
+    for (int q = 0; q < kPeers; ++q) of_peers[q] = others[p * kPeers + q];
+    sum[p] = ReduceInRankOrder(own[p], of_peers, a.rank);
+  }
+  return true;
+}
+
+}  // namespace cotune::cuda
