@@ -162,8 +162,7 @@ std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limi
   return choices;
 }
 
-Result<Choice> FindChoice(const Problem& problem, std::string_view name,
-                          const ChoiceLimits& limits,
+Result<Choice> FindChoice(const Problem& problem, std::string_view name, const ChoiceLimits& limits,
                           std::span<const KernelFamily> families) {
   for (const Choice& choice : ListChoices(problem, limits, families)) {
     if (choice.name != name) continue;

@@ -37,7 +37,9 @@ TEST(KernelFamilyTest, EachRowIsAFamilyOfItsOwnWithASourceThatExists) {
 TEST(KernelFamilyTest, EverySourceIsUsedByARow) {
   std::set<std::string_view> unused;
   for (const KernelFile& file : kKernelFiles) {
-    if (std::string_view(file.name).ends_with(".cu")) unused.insert(file.name);
+    const std::string_view name = file.name;
+    // Kernels with local operations inside have a table of their own (plugins/cuda/fused).
+    if (name.ends_with(".cu") && !name.ends_with("_leaves.cu")) unused.insert(name);
   }
   EXPECT_FALSE(unused.empty());
   unused.erase("part.cu");  // no collective: plugins/cuda/parts compiles it

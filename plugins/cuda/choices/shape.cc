@@ -162,7 +162,8 @@ int FittedLeafBlocks(const Problem& problem, Shares shares, int threads, int unr
 std::vector<Shape> LeafShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
   for (Shape shape : StepShapes(PackForEachLeaf(problem), shares)) {
-    if (shape.threads < 128 || shape.unroll > 2) continue;
+    const int unroll_max = problem.world_size <= (shares == Shares::kNone ? 4 : 2) ? 2 : 1;
+    if (shape.threads < 128 || shape.unroll > unroll_max) continue;
     if (CanRunLeaves(problem, shares, shape)) shapes.push_back(shape);
   }
   return shapes;

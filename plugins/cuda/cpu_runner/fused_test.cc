@@ -45,7 +45,7 @@ PlainFunction KernelOf(size_t variant) {
   return slices[variant % kFusedSlices][variant / kFusedSlices];
 }
 
-// What ranks give, in the order of the ranks.
+// The arrays of each rank, in the order of the ranks.
 using OfRanks = std::vector<std::vector<PartArray>>;
 
 OfRanks RandomOnRanks(const sdk::Program& program, int world_size, uint64_t seed, bool special) {
@@ -106,8 +106,7 @@ OfRanks Expected(const LeafRegion& region, const OfRanks& inputs) {
   const PartArray value = Reduced(operands, region.problem.reduction);
   OfRanks outputs;
   for (const auto& of_rank : inputs) {
-    outputs.push_back(
-        sdk::NaivePart(region.sink.part, InputsOfSide(region.sink, of_rank, value)));
+    outputs.push_back(sdk::NaivePart(region.sink.part, InputsOfSide(region.sink, of_rank, value)));
   }
   return outputs;
 }
@@ -117,7 +116,7 @@ OfRanks Expected(const LeafRegion& region, const OfRanks& inputs) {
 struct RunOptions {
   unsigned int blocks = 2;
   unsigned int threads = 8;  // at least one for each peer
-  size_t shift = 0;  // elements that operands begin behind an aligned address
+  size_t shift = 0;          // operands begin so many elements after an aligned address
   uint64_t seed = 1;
   int late_rank = -1;
 };
@@ -222,7 +221,7 @@ class FusedCall {
 struct Ran {
   std::string failure;
   OfRanks inputs;
-  OfRanks outputs;  // of the second call
+  OfRanks outputs;  // the last call gave them
 };
 Ran RunCalls(size_t v, uint64_t rows, const RunOptions& options, bool special) {
   const RegionVariant& variant = Variants()[v];

@@ -11,14 +11,14 @@
 
 namespace cotune::cuda::cpu {
 
-// What a fused kernel is called with.
+// The arguments of a fused kernel.
 struct FusedArguments {
   KernelArguments kernel{};
   AnyPartArguments source{};
   AnyPartArguments sink{};
 };
 
-// In the order of RegionVariants, cut into slices.
+// The kernels of RegionVariants in their order, cut into slices.
 inline constexpr size_t kFusedSlices = 4;
 extern const std::span<const PlainFunction> kFusedSlice0;
 extern const std::span<const PlainFunction> kFusedSlice1;

@@ -19,8 +19,7 @@ namespace cotune::cuda {
 class FusedPlan {
  public:
   // function: of the choice's kernel.
-  FusedPlan(Group& group, const LeafRegion& region, const Choice& choice,
-            gpu::CuFunction function);
+  FusedPlan(Group& group, const LeafRegion& region, const Choice& choice, gpu::CuFunction function);
 
   // Enqueues the call; [hot] and capturable. The operands fit the region: the shell has checked
   // them.

@@ -25,10 +25,10 @@ struct LeafSide {
 
 // A region, cut at its collective.
 struct LeafRegion {
-  sdk::Problem problem;  // of the collective, as a step of the region
+  sdk::Problem problem;  // that of the collective, as a step of the region
   LeafSide source;       // its only output is the collective's operand
   LeafSide sink;         // its input 0 is the collective's value; its outputs are the region's
-  uint64_t columns = 1;  // of the operand and the value
+  uint64_t columns = 1;  // those of the operand and the value
 };
 
 // COTUNE_UNSUPPORTED, with the reason, for a region that is none of these. Pure.

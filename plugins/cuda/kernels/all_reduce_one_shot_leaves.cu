@@ -35,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       for (int hop = 1; hop <= kPeers; ++hop) {
         unsigned char* const to = launch.Scratch((a.rank + hop) % COTUNE_WORLD_SIZE);
 #pragma unroll
-        for (int p = 0; p < kLeafPacks; ++p) Transport::Send(to + slot_at(a.rank, p, at), own[u][p]);
+        for (int p = 0; p < kLeafPacks; ++p)
+          Transport::Send(to + slot_at(a.rank, p, at), own[u][p]);
       }
     }
     Sink::Operands operands[COTUNE_UNROLL];

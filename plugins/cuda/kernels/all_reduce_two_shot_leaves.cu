@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       const auto row = static_cast<unsigned long long>(rank * kLeafPacks + p);
       return (row * step_leaves + at) * Transport::kSlotBytes;
     };
-    // Whether leaf `at` of this step lies in the share of `owner`, and where.
+    // Leaf `at` of this step in the share of `owner`: its index, and whether it exists.
     const auto index = [&](int owner, unsigned long long at) { return owner * share + base + at; };
     const auto is_in = [&](int owner, unsigned long long at) {
       return base + at < share && index(owner, at) < leaves;
@@ -70,24 +70,28 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
+      // While a thread waits, its registers have room for the operands of few peers only.
+      constexpr bool kLoadsEarly = kPeers <= 3;
       Sink::Operands operands[kPeers];
 #pragma unroll
       for (int q = 0; q < kPeers; ++q) {
         const int owner = PeerAt(q, a.rank);
-        if (is_in(owner, at)) operands[q] = LoadSink(sink, index(owner, at), a.count);
+        if (kLoadsEarly && is_in(owner, at))
+          operands[q] = LoadSink(sink, index(owner, at), a.count);
       }
       Pack received[kPeers * kLeafPacks];
-      const auto from = [&](int j) { return PeerAt(j % kPeers, a.rank); };
-      const auto slot = [&](int j) { return scratch + sums + slot_at(from(j), j / kPeers, at); };
-      const auto sends = [&](int j) { return is_in(from(j), at); };
-      if (!ReceiveFrom(from, slot, sends, received, launch, is_last, budget)) return;
+      const auto slot = [&](int peer, int p) { return scratch + sums + slot_at(peer, p, at); };
+      const auto sends = [&](int q) { return is_in(PeerAt(q, a.rank), at); };
+      if (!ReceiveLeaves(a, slot, sends, received, launch, is_last, budget, false)) return;
 #pragma unroll
       for (int q = 0; q < kPeers; ++q) {
         if (!sends(q)) continue;
+        const unsigned long long leaf = index(PeerAt(q, a.rank), at);
+        if (!kLoadsEarly) operands[q] = LoadSink(sink, leaf, a.count);
         Pack sum[kLeafPacks];
 #pragma unroll
         for (int p = 0; p < kLeafPacks; ++p) sum[p] = received[p * kPeers + q];
-        StoreSink(sink, index(PeerAt(q, a.rank), at), a.count, operands[q], sum);
+        StoreSink(sink, leaf, a.count, operands[q], sum);
       }
     }
   }

@@ -23,11 +23,11 @@ __device__ __forceinline__ void SetPack(Leaf<Reduced>& leaf, int p, const Pack& 
   for (int w = 0; w < 4; ++w) leaf.word[4 * p + w] = pack.word[w];
 }
 
-// Where the elements of a leaf lie in a value.
+// The place of a leaf in a value.
 struct LeafPlace {
   unsigned long long row;
-  unsigned long long column;  // of the first element
-  unsigned int count;         // of its elements that exist
+  unsigned long long column;  // that of the first element
+  unsigned int count;         // elements that exist
 };
 
 // kHasPlaces: the operations depend on the row or the column, and rows have whole leaves. Else all
@@ -84,17 +84,46 @@ __device__ __forceinline__ void StoreSink(const SinkArguments& a, unsigned long 
   }
 }
 
-// Waits for one leaf of every peer, and adds them up with this rank's own: packs of the sum.
-// slot(peer, p): where pack p of that peer's leaf arrives. False: gave up.
+// A thread waits for so many packs at once: more would not fit into its registers.
+constexpr int kPacksAtOnceMax = 6;
+constexpr bool kWaitsForWholeLeaves = kPeers * kLeafPacks <= kPacksAtOnceMax;
+
+// Waits for the packs of one leaf of every peer that sends one. slot(peer, p): where pack p of the
+// peer's leaf arrives; packs[p * kPeers + q] is that of peer q. False: gave up.
+template <typename SlotOf, typename Sends>
+__device__ __forceinline__ bool ReceiveLeaves(const KernelArguments& a, SlotOf slot, Sends sends,
+                                              Pack (&packs)[kPeers * kLeafPacks], Launch& launch,
+                                              bool is_last, SpinBudget& budget, bool compares) {
+  const auto from = [&](int j) { return PeerAt(j % kPeers, a.rank); };
+  if constexpr (kWaitsForWholeLeaves) {
+    const auto slot_of = [&](int j) { return slot(from(j), j / kPeers); };
+    return ReceiveFrom(
+        from, slot_of, [&](int j) { return sends(j % kPeers); }, packs, launch, is_last, budget,
+        compares);
+  } else {
+#pragma unroll
+    for (int p = 0; p < kLeafPacks; ++p) {
+      Pack of_peers[kPeers];
+      const auto slot_of = [&](int q) { return slot(from(q), p); };
+      if (!ReceiveFrom(from, slot_of, sends, of_peers, launch, is_last, budget,
+                       compares && p == 0)) {
+        return false;
+      }
+#pragma unroll
+      for (int q = 0; q < kPeers; ++q) packs[p * kPeers + q] = of_peers[q];
+    }
+    return true;
+  }
+}
+
+// Adds up one leaf of every peer and this rank's own: packs of the sum. False: gave up.
 template <typename SlotOf>
 __device__ __forceinline__ bool ReduceLeaf(const KernelArguments& a, SlotOf slot,
                                            const Pack (&own)[kLeafPacks], Pack (&sum)[kLeafPacks],
                                            Launch& launch, bool is_last, SpinBudget& budget,
                                            bool compares) {
   Pack others[kPeers * kLeafPacks];
-  const auto from = [&](int j) { return PeerAt(j % kPeers, a.rank); };
-  const auto slot_of = [&](int j) { return slot(from(j), j / kPeers); };
-  if (!ReceiveFrom(from, slot_of, Everybody{}, others, launch, is_last, budget, compares)) {
+  if (!ReceiveLeaves(a, slot, Everybody{}, others, launch, is_last, budget, compares)) {
     return false;
   }
 #pragma unroll

@@ -1,4 +1,4 @@
-// How kernels are enqueued.
+// Enqueues kernels.
 #ifndef COTUNE_PLUGINS_CUDA_MEMORY_KERNEL_LAUNCH_H_
 #define COTUNE_PLUGINS_CUDA_MEMORY_KERNEL_LAUNCH_H_
 
@@ -9,7 +9,7 @@ namespace cotune::cuda {
 
 struct KernelLaunch {
   unsigned int blocks = 1;
-  unsigned int threads = 1;  // of a block
+  unsigned int threads = 1;  // in a block
   // The kernel may begin while the one before it on the stream runs, and waits for it by itself
   // (BeginLaunch in kernels/prelude.cuh).
   bool uses_pdl = false;

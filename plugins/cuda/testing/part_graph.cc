@@ -67,8 +67,8 @@ sdk::ProgramNode CollectiveOf(const CollectiveNode& collective, const sdk::Progr
   node.operands[0] = collective.operand;
   node.collective = sdk::Problem{
       .collective = static_cast<sdk::Collective>(static_cast<int>(collective.collective) - 1),
-      .reduction = static_cast<sdk::Reduction>(
-          std::max(1, static_cast<int>(collective.reduction)) - 1),
+      .reduction =
+          static_cast<sdk::Reduction>(std::max(1, static_cast<int>(collective.reduction)) - 1),
       .type = static_cast<sdk::ElementType>(operand.dtype),
       .count = operand.rows * operand.columns,
       .root = collective.root};

@@ -106,10 +106,9 @@ KernelSpec SpecOf(const RegionVariant& variant, const LeafRegion& region) {
   const bool is_integer = region.problem.type == sdk::ElementType::kI32;
   const std::string_view transport = is_integer ? "escape" : "lamport";
   const auto families = FusedFamilies();
-  const auto family =
-      std::find_if(families.begin(), families.end(), [&](const KernelFamily& each) {
-        return each.algorithm == variant.algorithm && each.transport == transport;
-      });
+  const auto family = std::find_if(families.begin(), families.end(), [&](const KernelFamily& each) {
+    return each.algorithm == variant.algorithm && each.transport == transport;
+  });
   KernelSpec spec = cuda::SpecOf(*family, region.problem);
   spec.unroll = variant.unroll;
   return spec;

@@ -1,0 +1,187 @@
+// Regions that kernels take and refuse, the choices that are listed for them, and the text of their
+// operations.
+#include "plugins/cuda/fused/fused_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/problem/program_graph.h"
+#include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/cuda/group/call_record.h"
+#include "plugins/cuda/kernels/kernel_sources.h"
+#include "plugins/cuda/testing/part_graph.h"
+#include "plugins/cuda/testing/region_cases.h"
+
+namespace cotune::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kRanks = 4;
+constexpr uint64_t kRows = 256;
+
+sdk::Program Region(std::string_view text, int world_size = kRanks) {
+  return RegionOf(ProgramGraph::Parse(text).value().Lower(), kRows, world_size);
+}
+
+std::string WhyRefused(std::string_view text) {
+  const auto region = LeafRegionOf(Region(text));
+  return region ? "" : region.error().message;
+}
+
+TEST(LeafRegionTest, EachRefusalHasItsReason) {
+  constexpr char kSum[] = "program p\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n";
+  EXPECT_THAT(
+      WhyRefused("program p\n%x = input bf16 [R, 64]\n%s = broadcast %x, root=0\n%y = neg %s\n"
+                 "return %y\n"),
+      HasSubstr("only all_reduce"));
+  EXPECT_THAT(WhyRefused("program p\n%x = input f64 [R, 64]\n%s = all_reduce sum %x\n%y = neg %s\n"
+                         "return %y\n"),
+              HasSubstr("elements of 2 and 4 bytes, and these have 8"));
+  EXPECT_THAT(WhyRefused("program p\n%x = input f32 [R, 64]\n%s = all_reduce sum %x\n"
+                         "%n = row_sum %s\n%y = mul %s, %n\nreturn %y\n"),
+              HasSubstr("reduces rows"));
+  EXPECT_THAT(WhyRefused("program p\n%x = input bf16 [R, 12]\n%b = input bf16 [1, 12]\n"
+                         "%s = all_reduce sum %x\n%y = add %s, %b\nreturn %y\n"),
+              HasSubstr("rows of 12 columns are no whole leaves of 8"));
+  EXPECT_THAT(WhyRefused(std::string(kSum) + "%t = all_reduce sum %s\n%y = neg %t\nreturn %y\n"),
+              HasSubstr("several collectives"));
+  EXPECT_THAT(WhyRefused("program p\n%x = input bf16 [R, 64]\n%v = neg %x\n%s = all_reduce sum %v\n"
+                         "%y = add %s, %v\nreturn %y\n"),
+              HasSubstr("value 1 before the collective is read after it"));
+}
+
+TEST(LeafRegionTest, ARegionIsCutAtItsCollective) {
+  const auto region = LeafRegionOf(
+      Region("program p\n%r = input bf16 [R, 64]\n%x = input f32 [R, 64]\n%v = cast %x, to=bf16\n"
+             "%s = all_reduce sum %v\n%y = add %s, %r\n%z = relu %y\nreturn %z into %r, %y\n"));
+  ASSERT_TRUE(region.has_value());
+  EXPECT_EQ(region->problem.count, kRows * 64);
+  EXPECT_EQ(region->source.inputs, (std::vector<int>{1}));
+  EXPECT_EQ(region->source.part.nodes.size(), 1u);
+  EXPECT_EQ(region->sink.inputs, (std::vector<int>{-1, 0}));
+  EXPECT_EQ(region->sink.part.nodes.size(), 2u);
+  // The output overwrites what is input 1 of the sink.
+  EXPECT_EQ(region->sink.part.output_into, (std::vector<int32_t>{1, -1}));
+}
+
+TEST(FusedListTest, ChoicesFollowTheTypeAndTheSizeAndNoneIsTheDefault) {
+  for (const RegionCase& each : RegionCases()) {
+    const LeafRegion region = LeafRegionAt(each, kRows, kRanks);
+    const auto choices = ListFused(region, {});
+    ASSERT_TRUE(choices.has_value());
+    size_t can_run = 0;
+    for (const Choice& choice : *choices) {
+      EXPECT_FALSE(choice.is_default) << choice.name;
+      EXPECT_LE(choice.name.size(), 95u);
+      if (!choice.reason.empty()) continue;
+      ++can_run;
+      const auto found = FindFused(region, choice.name, {});
+      ASSERT_TRUE(found.has_value()) << choice.name;
+      EXPECT_EQ(found->blocks, choice.blocks);
+      const bool is_integer = region.problem.type == sdk::ElementType::kI32;
+      EXPECT_EQ(choice.numerics, is_integer ? sdk::kExactNumerics : sdk::kRankOrderNumerics);
+      EXPECT_THAT(choice.name, HasSubstr(is_integer ? "transport=escape" : "transport=lamport"));
+    }
+    EXPECT_GE(can_run, 2u) << each.name;
+  }
+}
+
+TEST(FusedListTest, OneRankHasNoFusedChoice) {
+  const auto region =
+      LeafRegionOf(Region("program p\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n"
+                          "%y = neg %s\nreturn %y\n",
+                          1));
+  ASSERT_TRUE(region.has_value());
+  EXPECT_FALSE(ListFused(*region, {}).has_value());
+}
+
+// The winner of one size runs at its neighbours.
+TEST(FusedListTest, AChoiceOfAnotherSizeIsFoundByItsName) {
+  const RegionCase each = RegionCases().front();
+  const auto large = ListFused(LeafRegionAt(each, 1 << 16, kRanks), {});
+  ASSERT_TRUE(large.has_value());
+  const LeafRegion small = LeafRegionAt(each, 300, kRanks);
+  size_t found = 0;
+  for (const Choice& choice : *large) {
+    if (choice.reason.empty() && FindFused(small, choice.name, {})) ++found;
+  }
+  EXPECT_GT(found, 2u);
+  EXPECT_FALSE(FindFused(small,
+                         "one_shot_leaves?blocks=9999&pdl=1&threads=512&transport=lamport"
+                         "&unroll=1",
+                         {})
+                   .has_value());
+}
+
+// Steps of all ranks fit into scratch, in packs of leaves.
+TEST(FusedListTest, EveryShapeFitsIntoScratch) {
+  for (const RegionCase& each : RegionCases()) {
+    for (const int world_size : {2, 3, 4, 8}) {
+      for (uint64_t rows = 1; rows < 1 << 20; rows *= 32) {
+        const LeafRegion region = LeafRegionAt(each, rows, world_size);
+        const auto choices = ListFused(region, {});
+        ASSERT_TRUE(choices.has_value());
+        const uint64_t leaf_bytes = 8 * sdk::ElementBytes(region.problem.type);
+        for (const Choice& choice : *choices) {
+          if (!choice.reason.empty()) continue;
+          const uint64_t step_leaves = static_cast<uint64_t>(choice.blocks) *
+                                       static_cast<uint64_t>(choice.spec.threads) *
+                                       static_cast<uint64_t>(choice.spec.unroll);
+          const uint64_t exchanges = choice.family->shares == Shares::kOfRanks ? 2 : 1;
+          EXPECT_LE(step_leaves * leaf_bytes * static_cast<uint64_t>(world_size) * exchanges,
+                    kScratchBytes)
+              << choice.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(FusedListTest, EverySourceIsUsedByAFamily) {
+  std::set<std::string_view> unused;
+  for (const KernelFile& file : kKernelFiles) {
+    if (std::string_view(file.name).ends_with("_leaves.cu")) unused.insert(file.name);
+  }
+  EXPECT_EQ(unused.size(), 2u);
+  for (const KernelFamily& family : FusedFamilies()) unused.erase(family.source);
+  EXPECT_THAT(unused, IsEmpty());
+}
+
+// Ranks that have cut one program elsewhere make different calls, by the same choice, too.
+TEST(FusedListTest, TheRecordOfACallDependsOnTheRegion) {
+  const auto record = [](std::string_view text) {
+    return RecordOf(LeafRegionOf(Region(text))->problem, "one_shot_leaves");
+  };
+  constexpr char kSum[] = "program p\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n";
+  const CallRecord with_relu = record(std::string(kSum) + "%y = relu %s\nreturn %y\n");
+  const CallRecord with_neg = record(std::string(kSum) + "%y = neg %s\nreturn %y\n");
+  EXPECT_NE(with_relu.word[1], with_neg.word[1]);
+  EXPECT_EQ(with_relu.word[1], record(std::string(kSum) + "%y = relu %s\nreturn %y\n").word[1]);
+}
+
+TEST(LeafRegionTextTest, IsThatOfTheGoldenFile) {
+  std::string text;
+  for (const RegionCase& each : RegionCases()) {
+    // One kernel serves every number of rows.
+    const std::string of_case = LeafRegionText(LeafRegionAt(each, 1, 2));
+    EXPECT_EQ(LeafRegionText(LeafRegionAt(each, 8, 2)), of_case);
+    const bool is_golden = each.name == "casts_on_both_sides" || each.name == "numbers_of_rows";
+    if (is_golden) text += "// ---- " + each.name + "\n" + of_case;
+  }
+  std::ifstream file("plugins/cuda/fused/leaf_region.golden");
+  std::stringstream golden;
+  golden << file.rdbuf();
+  EXPECT_EQ(text, golden.str()) << "if the change is meant, this is the new file:\n" << text;
+}
+
+}  // namespace
+}  // namespace cotune::cuda
