@@ -8,6 +8,7 @@
 #include "core/base/event_sink.h"
 #include "core/choice/choice_lists.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/dispatcher_plan.h"
 #include "integration/group_stop.h"
 
@@ -314,19 +315,30 @@ Status Dispatcher::WithLostRanks(Status status) {
     if (!put.error().ranks.empty()) name(put.error());
     return tl::make_unexpected(std::move(error));
   }
+  // All ranks without a word are named: the first of them may only be slow to abort its own call.
+  std::vector<int> silent;
   for (int rank = 0; rank < job_.world_size(); ++rank) {
-    const Result<std::string> word = exchange.StoreGet(key(rank), deadline_ns);
+    const int64_t until_ns = silent.empty() ? deadline_ns : DeadlineAfter(job_.clock().now_ns(), 0);
+    const Result<std::string> word = exchange.StoreGet(key(rank), until_ns);
     if (word) continue;
     if (!word.error().ranks.empty()) {
       name(word.error());
-      break;
+      return tl::make_unexpected(std::move(error));
     }
-    error.ranks = {groups.job_ranks()[rank]};
-    error.code = ErrorCode::kRankLost;
-    error.what += fmt::format(
-        "; rank {} does not say so too: it is lost, or its own call has ended", error.ranks[0]);
-    break;
+    silent.push_back(groups.job_ranks()[rank]);
   }
+  if (silent.empty()) return tl::make_unexpected(std::move(error));
+  error.code = ErrorCode::kRankLost;
+  error.what += silent.size() == 1
+                    ? fmt::format(
+                          "; rank {} does not say so too: it is lost, or its own call has "
+                          "ended",
+                          silent.front())
+                    : fmt::format(
+                          "; ranks {} do not say so too: they are lost, slow to end their "
+                          "own calls, or these have ended",
+                          fmt::join(silent, ", "));
+  error.ranks = std::move(silent);
   return tl::make_unexpected(std::move(error));
 }
 

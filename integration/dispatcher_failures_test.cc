@@ -2,8 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <barrier>
 #include <future>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -90,6 +94,69 @@ TEST_F(DispatcherFailuresTest, WhatAPluginThrowsIsTheErrorOfTheCall) {
       job_.reset();
     }
   }
+}
+
+// The fake backend, whose calls end at their deadline without knowing which rank is late, as those
+// of a library do that tells its callers nothing of its ranks.
+const cotune_backend_api_t* FakeThatNamesNobody() {
+  static cotune_backend_api_t table = *fake::BackendApi();
+  table.launch = [](cotune_plan_t*, const cotune_launch_t*, cotune_error_t*) {
+    return cotune_status_t{COTUNE_DEADLINE_EXCEEDED};
+  };
+  return &table;
+}
+
+// The errors of the ranks that make a call, by rank; the others make none and stay in the job until
+// these are over.
+std::map<int, Error> ErrorsOfCalls(const std::string& folder, int world_size,
+                                   const std::vector<int>& callers) {
+  std::map<int, Error> errors;
+  std::mutex mutex;
+  std::barrier over(world_size);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < world_size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      JobOptions options;
+      options.context.job_id = "job";
+      options.context.socket_path = folder + "/s";
+      options.context.rank = options.context.local_rank = rank;
+      options.context.world_size = options.context.local_size = world_size;
+      options.catalogue.tables = {FakeThatNamesNobody()};
+      options.catalogue.settings["fake.script"] = "choice a default";
+      const std::unique_ptr<Job> job = Job::Join(options).value();
+      Dispatcher dispatcher(*job);
+      std::vector<float> data(16, 1.0F);
+      Call call;
+      call.reduction = Reduction::kSum;
+      call.count = data.size();
+      call.send = call.recv = data.data();
+      call.timeout_ns = 400'000'000;
+      if (std::find(callers.begin(), callers.end(), rank) != callers.end()) {
+        const Status ran = dispatcher.Run(call);
+        const std::lock_guard lock(mutex);
+        if (!ran) errors[rank] = ran.error();
+      }
+      over.arrive_and_wait();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return errors;
+}
+
+TEST_F(DispatcherFailuresTest, AtADeadlineEveryRankThatStaysSilentIsNamed) {
+  const auto one = ErrorsOfCalls(folder_, 3, {0, 1});
+  ASSERT_EQ(one.size(), 2u);
+  for (const auto& [rank, error] : one) {
+    EXPECT_EQ(error.code, ErrorCode::kRankLost) << rank;
+    EXPECT_EQ(error.ranks, (std::vector<int>{2})) << rank << ": " << error.ToText();
+    EXPECT_THAT(error.ToText(), HasSubstr("rank 2 does not say so too"));
+  }
+  // The first of two may only be slow, so that naming it alone would hide the other.
+  const auto two = ErrorsOfCalls(folder_, 3, {0});
+  ASSERT_EQ(two.size(), 1u);
+  EXPECT_EQ(two.at(0).code, ErrorCode::kRankLost);
+  EXPECT_EQ(two.at(0).ranks, (std::vector<int>{1, 2}));
+  EXPECT_THAT(two.at(0).ToText(), HasSubstr("ranks 1, 2 do not say so too"));
 }
 
 // The collective in front has run, here and perhaps on peers, so that the ranks would be out of
