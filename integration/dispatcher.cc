@@ -331,11 +331,11 @@ Status Dispatcher::WithLostRanks(Status status) {
   error.code = ErrorCode::kRankLost;
   error.what += silent.size() == 1
                     ? fmt::format(
-                          "; rank {} does not say so too: it is lost, or its own call has "
+                          "; rank {} has not reported the same: it is lost, or its own call has "
                           "ended",
                           silent.front())
                     : fmt::format(
-                          "; ranks {} do not say so too: they are lost, slow to end their "
+                          "; ranks {} have not reported the same: they are lost, slow to end their "
                           "own calls, or these have ended",
                           fmt::join(silent, ", "));
   error.ranks = std::move(silent);

@@ -96,8 +96,8 @@ TEST_F(DispatcherFailuresTest, WhatAPluginThrowsIsTheErrorOfTheCall) {
   }
 }
 
-// The fake backend, whose calls end at their deadline without knowing which rank is late, as those
-// of a library do that tells its callers nothing of its ranks.
+// The fake backend, whose calls end at their deadline and name no rank, as those of a library do
+// that does not know which rank is late.
 const cotune_backend_api_t* FakeThatNamesNobody() {
   static cotune_backend_api_t table = *fake::BackendApi();
   table.launch = [](cotune_plan_t*, const cotune_launch_t*, cotune_error_t*) {
@@ -149,14 +149,14 @@ TEST_F(DispatcherFailuresTest, AtADeadlineEveryRankThatStaysSilentIsNamed) {
   for (const auto& [rank, error] : one) {
     EXPECT_EQ(error.code, ErrorCode::kRankLost) << rank;
     EXPECT_EQ(error.ranks, (std::vector<int>{2})) << rank << ": " << error.ToText();
-    EXPECT_THAT(error.ToText(), HasSubstr("rank 2 does not say so too"));
+    EXPECT_THAT(error.ToText(), HasSubstr("rank 2 has not reported the same"));
   }
   // The first of two may only be slow, so that naming it alone would hide the other.
   const auto two = ErrorsOfCalls(folder_, 3, {0});
   ASSERT_EQ(two.size(), 1u);
   EXPECT_EQ(two.at(0).code, ErrorCode::kRankLost);
   EXPECT_EQ(two.at(0).ranks, (std::vector<int>{1, 2}));
-  EXPECT_THAT(two.at(0).ToText(), HasSubstr("ranks 1, 2 do not say so too"));
+  EXPECT_THAT(two.at(0).ToText(), HasSubstr("ranks 1, 2 have not reported the same"));
 }
 
 // The collective in front has run, here and perhaps on peers, so that the ranks would be out of

@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/driver/library_search.h"
 #include "plugins/cuda/choices/choice_list.h"
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/cuda/compile/nvrtc.h"
+#include "plugins/cuda/testing/find_nvrtc.h"
 
 namespace cotune::cuda {
 namespace {
@@ -170,13 +170,6 @@ Breadth BreadthAskedFor() {
                                                             : Breadth::kEachWork;
 }
 
-std::optional<Nvrtc> FindNvrtc() {
-  const char* named = std::getenv("COTUNE_NVRTC");
-  auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, gpu::OwnEnvironment());
-  if (!nvrtc.has_value()) return std::nullopt;
-  return *nvrtc;
-}
-
 struct LocalMemory {
   int stack_bytes = 0;
   int spilled_bytes = 0;
@@ -239,6 +232,7 @@ TEST_P(NvrtcCompileTest, EveryKernelCompilesAndKeepsToItsRegisters) {
   const std::optional<Nvrtc> nvrtc = FindNvrtc();
   if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
   const auto& [architecture, part] = GetParam();
+  if (!IsCompiledHere(architecture)) GTEST_SKIP() << "SKIPPED: `./dev test --all` compiles for it";
   std::vector<Kernel> kernels;
   const std::vector<Kernel> all = KernelsFor(architecture, BreadthAskedFor());
   for (size_t i = static_cast<size_t>(part); i < all.size(); i += kParts) {

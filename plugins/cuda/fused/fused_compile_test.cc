@@ -8,23 +8,17 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "gpu/driver/library_search.h"
 #include "plugins/cuda/compile/nvrtc.h"
 #include "plugins/cuda/fused/fused_list.h"
 #include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/cuda/testing/find_nvrtc.h"
 #include "plugins/cuda/testing/region_cases.h"
 
 namespace cotune::cuda {
 namespace {
-
-std::optional<Nvrtc> FindNvrtc() {
-  const char* named = std::getenv("COTUNE_NVRTC");
-  auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, gpu::OwnEnvironment());
-  if (!nvrtc.has_value()) return std::nullopt;
-  return *nvrtc;
-}
 
 // The most bytes of spills that were seen, rounded up; more is a failure. Shapes are chosen for
 // 2 and 4 ranks.
@@ -59,6 +53,7 @@ TEST_P(FusedCompileTest, EveryCaseCompilesWithFewSpills) {
   const std::optional<Nvrtc> nvrtc = FindNvrtc();
   if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
   const std::string architecture = GetParam();
+  if (!IsCompiledHere(architecture)) GTEST_SKIP() << "SKIPPED: `./dev test --all` compiles for it";
   size_t compiled = 0;
   const std::vector<RegionCase> cases = RegionCases();
   for (size_t c = 0; c < cases.size(); ++c) {

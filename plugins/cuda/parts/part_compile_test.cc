@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "gpu/driver/library_search.h"
 #include "plugins/cuda/compile/nvrtc.h"
 #include "plugins/cuda/parts/part_kernel.h"
 #include "plugins/cuda/parts/part_text.h"
+#include "plugins/cuda/testing/find_nvrtc.h"
 #include "plugins/cuda/testing/part_cases.h"
 
 namespace cotune::cuda {
@@ -25,13 +25,6 @@ constexpr const char* kArchitectures[] = {"sm_80", "sm_90", "sm_100"};
 constexpr uint64_t kRandomParts = 300;
 // Reading the headers takes as long as a few kernels.
 constexpr size_t kPartsOfUnit = 32;
-
-std::optional<Nvrtc> FindNvrtc() {
-  const char* named = std::getenv("COTUNE_NVRTC");
-  auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, gpu::OwnEnvironment());
-  if (!nvrtc.has_value()) return std::nullopt;
-  return *nvrtc;
-}
 
 PartKernel KernelOf(const PartCase& part, const std::string& architecture) {
   const PartStages stages = *StagesOf(part.program);
@@ -85,6 +78,7 @@ TEST_P(PartCompileTest, EveryPartCompilesAndUsesNoLocalMemory) {
   const std::optional<Nvrtc> nvrtc = FindNvrtc();
   if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
   const std::string architecture = kArchitectures[GetParam()];
+  if (!IsCompiledHere(architecture)) GTEST_SKIP() << "SKIPPED: `./dev test --all` compiles for it";
   const std::vector<PartCase> parts = PartsFor(GetParam());
   for (size_t first = 0; first < parts.size(); first += kPartsOfUnit) {
     const size_t end = std::min(first + kPartsOfUnit, parts.size());
