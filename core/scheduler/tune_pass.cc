@@ -12,9 +12,9 @@
 #include "core/ranks/step_record.h"
 #include "core/scheduler/cell_timing.h"
 #include "core/scheduler/listing_lines.h"
-#include "core/scheduler/node_comparison.h"
 #include "core/scheduler/pre_sync_fields.h"
 #include "core/scheduler/rank_zero_knowledge.h"
+#include "core/scheduler/tune_comparison.h"
 #include "core/scheduler/tune_cost.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -83,8 +83,9 @@ void TunePass::LogListing(const MultiTemplate& node, const Problem& problem,
 
 Status TunePass::LookUpKnownCells() {
   const StageSpan stage(parts_.observer, Stage::kKnownCells);
-  if (Status same = CompareNodes(parts_.exchange, std::span(state_.nodes).subspan(first_), first_,
-                                 WarmDeadlineNs());
+  if (Status same =
+          CompareTunes(parts_.exchange, FieldsOfTune(state_.agreed, settings_),
+                       std::span(state_.nodes).subspan(first_), first_, WarmDeadlineNs());
       !same) {
     return same;
   }

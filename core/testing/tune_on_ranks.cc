@@ -75,14 +75,11 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       Scheduler scheduler(parts, settings, {}, tune.base);
       Tune own = tune;
       if (tune.change_nodes) tune.change_nodes(rank, own.node_programs, own.node_sizes);
-      for (size_t i = 0; i < own.node_sizes.size(); ++i) {
-        const Status added = scheduler.AddNode(ProgramOfNode(own, i), own.node_sizes[i], 7);
-        if (!added) {
-          view.outcome = Propagate(added);
-          return;
-        }
+      Status added;
+      for (size_t i = 0; i < own.node_sizes.size() && added; ++i) {
+        added = scheduler.AddNode(ProgramOfNode(own, i), own.node_sizes[i], 7);
       }
-      view.outcome = scheduler.Resolve();
+      view.outcome = added ? scheduler.Resolve() : Propagate(added);
       for (const auto& node : scheduler.nodes()) {
         for (const auto& [bytes, decided] : node->cells()) {
           view.cells.push_back(decided.cell);

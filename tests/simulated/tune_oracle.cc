@@ -32,7 +32,7 @@ std::string NameOfDifference(const TuneSchedule& schedule) {
     case Difference::kSetting:
       return "collective_benchmark_nruns";
     case Difference::kMode:
-      return schedule.usual.nodes.size() > 1 ? "in node 2:" : "enable_collective_multitemplate";
+      return "enable_collective_multitemplate";
     case Difference::kField:
       return "code";
     case Difference::kFusion:
@@ -343,13 +343,15 @@ class Oracle {
     });
   }
 
-  // All that answer are told of it, and nobody has a new table. If a rank misses the window of
-  // the pre-sync, nothing is compared.
+  // All that answer are told of it, and nobody has a new table. Settings and nodes are compared
+  // before anything is made, and no late rank hides that they differ. Lists of choices are compared
+  // after the pre-sync, and not at all if a rank misses its window.
   std::string CheckDifference() const {
     return ForEach([&](int, const Outcome& outcome) -> std::string {
       if (outcome && !outcome->committed) {
-        const bool a_fault_made_late = schedule_.has_faults() && !outcome->late_ranks.empty();
-        return a_fault_made_late ? "" : "the difference is not told";
+        const bool is_hidden = schedule_.difference == Difference::kChoice &&
+                               schedule_.has_faults() && !outcome->late_ranks.empty();
+        return is_hidden ? "" : "the difference is not told";
       }
       if (outcome) return "ranks that differ have committed";
       if (IsError(outcome, ErrorCode::kRankLost)) return "";
