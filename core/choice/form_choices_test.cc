@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/testing/parsed.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-ChoiceId Id(const std::string& text) { return ChoiceId::Parse(text).value(); }
 
 Problem OfBytes(uint64_t count) {
   Problem problem;
