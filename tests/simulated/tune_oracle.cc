@@ -204,10 +204,9 @@ std::optional<ChoiceId> AmongDefaults(const TuneOfRank& tune, const ChoiceId& id
   return regions > 1 ? std::nullopt : std::optional(ChoiceId::Join(steps));
 }
 
-// The lowest costs of choices that are right everywhere. The second heat combines choices of the
-// form that was the fastest in the first. If a program has several forms, regions therefore count
-// only as the first heat has them. So they do if the default fails, because a region among defaults
-// then has no time by which the second heat could choose it.
+// The lowest costs of choices that are right everywhere. Regions count only as the first heat has
+// them if the default fails, because a region among defaults then has no time by which the second
+// heat could choose it.
 struct LowestCosts {
   int64_t unfused_ns = INT64_MAX;
   int64_t fused_ns = INT64_MAX;  // all choices with regions, or of another form
@@ -223,7 +222,7 @@ LowestCosts LowestCostsOf(const TuneOfRank& tune, const Program& program, const 
     for (const ChoiceId& cheapest : CheapestChoices(tune, program, anchor, form)) {
       std::optional<ChoiceId> id = cheapest;
       const bool has_regions = form.via.empty() && cheapest.has_host_keys();
-      if (has_regions && (list.forms.size() > 1 || default_fails)) {
+      if (has_regions && default_fails) {
         id = AmongDefaults(tune, cheapest, form.positions.size());
       }
       if (!id) continue;
