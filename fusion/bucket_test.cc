@@ -15,6 +15,7 @@
 #include "core/problem/program_evaluator.h"
 #include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe_id.h"
+#include "core/testing/parsed.h"
 #include "core/testing/random_program.h"
 #include "fmt/format.h"
 #include "fusion/rewrite.h"
@@ -26,12 +27,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << text << graph.error().ToText();
-  return std::move(*graph);
-}
 
 std::vector<std::string> Operations(const RecipeStep& step, const ProgramGraph& graph) {
   std::vector<std::string> names;

@@ -213,8 +213,8 @@ std::vector<Region> EnumerateRegions(const Legality& legality, size_t collective
 }
 
 void AddRegions(Form& form, const ProgramSize& size, const FusionRules& rules,
-                std::vector<Refusal>& refusals) {
-  const Legality legality(form.graph, form.inputs);
+                NumericsRule numerics, std::vector<Refusal>& refusals) {
+  const Legality legality(form.graph, form.inputs, numerics);
   for (Position& position : form.positions) {
     if (position.is_bucket()) continue;
     std::vector<Refusal> refused;

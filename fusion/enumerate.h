@@ -33,10 +33,10 @@ std::vector<Region> EnumerateRegions(const Legality& legality, size_t collective
                                      const ProgramSize& size, const FusionRules& rules,
                                      std::vector<Refusal>& refusals);
 
-// Gives every position of a form but buckets its regions. Refusals of another form than the program
-// as it is name it, too ("fuse=1&via=split").
+// Gives every position of a form but buckets its regions that are legal by these numerics. Refusals
+// of another form than the program as it is name it, too ("fuse=1&via=split").
 void AddRegions(Form& form, const ProgramSize& size, const FusionRules& rules,
-                std::vector<Refusal>& refusals);
+                NumericsRule numerics, std::vector<Refusal>& refusals);
 
 }  // namespace cotune
 

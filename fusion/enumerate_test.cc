@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/recipe/recipe_id.h"
+#include "core/testing/parsed.h"
 
 namespace cotune {
 namespace {
@@ -23,12 +24,6 @@ using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 constexpr ProgramSize kSize{64, 4};
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << graph.error().ToText() << "\n" << text;
-  return std::move(*graph);
-}
 
 ProgramGraph Example(const std::string& name) {
   std::ifstream file("examples/programs/" + name + ".cotune");
@@ -226,8 +221,8 @@ TEST(EnumerateTest, RegionsOfEqualSurroundingsHaveOneOrder) {
 TEST(EnumerateTest, RefusalsNameTheFormOnce) {
   Form form = FormWithoutRegions("split", Graph(Chain("f32", 0, 6)));
   std::vector<Refusal> refusals;
-  AddRegions(form, kSize, {}, refusals);
-  AddRegions(form, kSize, {}, refusals);
+  AddRegions(form, kSize, {}, NumericsRule::kAny, refusals);
+  AddRegions(form, kSize, {}, NumericsRule::kAny, refusals);
   EXPECT_THAT(form.positions[0].regions, SizeIs(4));
   EXPECT_THAT(refusals,
               ElementsAre(Refused("fuse=1.2.3.4.5&via=split", "deeper than max_fusion_depth (4)")));

@@ -23,7 +23,7 @@ FormList FusionRecipes::Forms(const Program& program, uint64_t rows,
     list.forms.push_back(std::move(form));
   }
   const ProgramSize size{rows, program.group().world_size};
-  for (Form& form : list.forms) AddRegions(form, size, rules, list.refusals);
+  for (Form& form : list.forms) AddRegions(form, size, rules, numerics_, list.refusals);
   return list;
 }
 
@@ -50,7 +50,7 @@ Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId
   COTUNE_TRY(const Form form, FormVia(graph, via));
   COTUNE_TRY(Recipe recipe, RecipeOfForm(form, id));
   if (!id.WithoutHostKey(kViaKey).has_host_keys()) return recipe;
-  const Legality legality(recipe.graph, recipe.inputs);
+  const Legality legality(recipe.graph, recipe.inputs, numerics_);
   for (const RecipeStep& step : recipe.steps) {
     if (step.is_part() || step.backend_step()->is_bucket()) continue;
     if (const auto reason = legality.WhyNotStep({step.nodes})) {
@@ -65,7 +65,7 @@ Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId
   }
   // The form has the bits of the program if it has no region (BucketForm).
   COTUNE_TRY(const Recipe without_regions, MakeRecipe(form.graph, form.Buckets()));
-  if (const auto value = Roundings(without_regions).FirstChanged(recipe)) {
+  if (const auto value = Roundings(without_regions, numerics_).FirstChanged(recipe)) {
     return Fail(ErrorCode::kUnsupported,
                 fmt::format("%{} is rounded in one of both forms alone", *value), id.text());
   }

@@ -14,16 +14,22 @@
 
 namespace cotune {
 
-// Stateless. The forms of a program are the program as it is, with the regions that legality.h
-// allows, and those of rewrite.h. An id that names another region or form has no recipe.
+// Immutable. The forms of a program are the program as it is, with the regions that legality.h
+// allows by the numerics of the job, and those of rewrite.h, which do not depend on them. An id
+// that names another region or form has no recipe. An id has the same steps by either rule, but
+// numerics=any refuses more of them.
 class FusionRecipes final : public RecipeSource {
  public:
+  explicit FusionRecipes(NumericsRule numerics = NumericsRule::kAny) : numerics_(numerics) {}
   FormList Forms(const Program& program, uint64_t rows, const FusionRules& rules) const override;
   // The id's regions are all that its positions have.
   Result<Form> FormOf(const Program& program, uint64_t rows, const FusionRules& rules,
                       const ChoiceId& id) const override;
   // kUnsupported also if a region is illegal, or the regions are so together.
   Result<Recipe> RecipeOf(const ProgramGraph& graph, const ChoiceId& id) const override;
+
+ private:
+  const NumericsRule numerics_;
 };
 
 }  // namespace cotune

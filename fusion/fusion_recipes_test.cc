@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/recipe/recipe_id.h"
+#include "core/testing/parsed.h"
 #include "core/testing/random_program.h"
 #include "fmt/format.h"
 
@@ -21,12 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << graph.error().ToText();
-  return std::move(*graph);
-}
+using ::testing::UnorderedElementsAre;
 
 ProgramGraph Norm() {
   return Graph(
@@ -34,8 +30,6 @@ ProgramGraph Norm() {
       "%s = all_reduce sum %x\n%t = add %s, %r\n%y = rms_norm %t, %g\n%z = mul %y, 3\n"
       "return %z, %t into %r\n");
 }
-
-ChoiceId Id(const std::string& text) { return ChoiceId::Parse(text).value(); }
 
 TEST(FusionRecipesTest, TheUnfusedFormHasTheRegions) {
   const Program program = Program::Bind(Norm(), {MemoryKind::kHost, 4, 4}).value();
@@ -117,6 +111,26 @@ TEST(FusionRecipesTest, AnIdHasItsRecipe) {
   EXPECT_THAT(bare.steps, SizeIs(2));
   const Recipe whole = source.RecipeOf(Norm(), Id("fake/a?fuse=1.2.3")).value();
   EXPECT_THAT(whole.steps, SizeIs(1));
+}
+
+// numerics=same takes more regions, and changes the steps of none.
+TEST(FusionRecipesTest, ByTheSameNumericsARegionMayEndAnywhere) {
+  const FusionRecipes by_any(NumericsRule::kAny);
+  const FusionRecipes by_same(NumericsRule::kSame);
+  const Program program = Program::Bind(Norm(), {MemoryKind::kHost, 4, 4}).value();
+  const FormList list = by_same.Forms(program, 16, {});
+  EXPECT_THAT(list.forms.at(0).positions.at(0).regions,
+              UnorderedElementsAre(Region{{0, 1, 2, 3}}, Region{{0, 1, 2}}, Region{{0, 1}}));
+  EXPECT_FALSE(by_any.RecipeOf(Norm(), Id("fake/a?fuse=1.2")).has_value());
+  EXPECT_THAT(by_same.RecipeOf(Norm(), Id("fake/a?fuse=1.2")).value().steps, SizeIs(2));
+  for (const char* const id : {"fake/a", "fake/a?fuse=1", "fake/a?fuse=1.2.3"}) {
+    const Recipe any = by_any.RecipeOf(Norm(), Id(id)).value();
+    const Recipe same = by_same.RecipeOf(Norm(), Id(id)).value();
+    ASSERT_EQ(any.steps.size(), same.steps.size()) << id;
+    for (size_t i = 0; i < any.steps.size(); ++i) {
+      EXPECT_EQ(any.steps[i].nodes, same.steps[i].nodes) << id;
+    }
+  }
 }
 
 TEST(FusionRecipesTest, AnIllegalRegionHasNone) {

@@ -23,12 +23,12 @@ bool ReducesRow(const ComputeNode& node) {
 
 Legality::Legality(const ProgramGraph& graph) : Legality(graph, InputMap::OfProgram(graph)) {}
 
-Legality::Legality(const ProgramGraph& graph, const InputMap& inputs)
+Legality::Legality(const ProgramGraph& graph, const InputMap& inputs, NumericsRule numerics)
     : graph_(graph),
       inputs_(inputs),
       links_(graph),
       unfused_(UnfusedRecipe(graph, inputs)),
-      roundings_(unfused_) {}
+      roundings_(unfused_, numerics) {}
 
 std::vector<size_t> Legality::ReadersOf(ValueIndex input) const {
   std::vector<size_t> readers;

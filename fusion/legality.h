@@ -36,8 +36,11 @@ RegionDepth DepthOf(const ProgramGraph& graph, const NodeLinks& links, const Reg
 class Legality {
  public:
   explicit Legality(const ProgramGraph& graph);
-  // The same for the graph of a form, which may read shares of the program's inputs.
-  Legality(const ProgramGraph& graph, const InputMap& inputs);
+  // The same for the graph of a form, which may read shares of the program's inputs. By
+  // numerics=same a region may begin and end anywhere, because every value is rounded in every
+  // recipe.
+  Legality(const ProgramGraph& graph, const InputMap& inputs,
+           NumericsRule numerics = NumericsRule::kAny);
 
   Legality(const Legality&) = delete;
   Legality& operator=(const Legality&) = delete;

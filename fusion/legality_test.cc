@@ -7,19 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "core/testing/parsed.h"
 #include "fmt/format.h"
 
 namespace cotune {
 namespace {
 
 using ::testing::Eq;
+using ::testing::HasSubstr;
 using ::testing::Optional;
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << graph.error().ToText() << "\n" << text;
-  return std::move(*graph);
-}
 
 // The reason why these nodes are no region.
 std::optional<std::string> Why(const std::string& text, const std::vector<size_t>& nodes) {
@@ -89,6 +85,24 @@ TEST(LegalityTest, ARegionEndsWhereTheProgramRounds) {
   EXPECT_THAT(Why(before, {1, 2}),
               Optional(Eq("%1 is rounded where the region would end, and not in the program")));
   EXPECT_EQ(Why(before, {0, 1, 2}), std::nullopt);
+}
+
+// By numerics=same every step rounds every value. The other rules stay.
+TEST(LegalityTest, ARegionEndsAnywhereIfEveryValueIsRounded) {
+  const ProgramGraph graph = Graph(
+      "%x = input bf16 [R, 8]\n%z = input bf16 [R, 8]\n%a = mul %z, 3\n%b = mul %a, 3\n"
+      "%s = all_reduce sum %b\n%t = add %s, %x\n%u = mul %t, 3\n%v = add %u, %s\nreturn %v\n");
+  const InputMap inputs = InputMap::OfProgram(graph);
+  const Legality by_any(graph, inputs, NumericsRule::kAny);
+  const Legality by_same(graph, inputs, NumericsRule::kSame);
+  for (const Region& region : {Region{{2, 3}}, Region{{2, 3, 4}}, Region{{1, 2}}}) {
+    EXPECT_THAT(by_any.WhyNotRegion(region),
+                Optional(HasSubstr("is rounded where the region would end")));
+    EXPECT_EQ(by_same.WhyNotRegion(region), std::nullopt);
+    EXPECT_EQ(by_same.WhyNotRecipe(by_same.RecipeWith(region).value()), std::nullopt);
+  }
+  EXPECT_THAT(by_same.WhyNotRegion({{2, 3, 5}}),
+              Optional(Eq("the steps would wait for each other")));
 }
 
 // The first operation after a sum of bf16, which another one follows outside of the region.

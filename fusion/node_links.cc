@@ -1,17 +1,13 @@
 #include "fusion/node_links.h"
 
 #include <algorithm>
-#include <variant>
 
 namespace cotune {
 namespace {
 
+// The values that a node reads, each once, ascending.
 std::vector<ValueIndex> OperandsOf(const ProgramNode& node) {
-  if (const auto* collective = std::get_if<CollectiveNode>(&node)) return {collective->operand};
-  std::vector<ValueIndex> values;
-  for (const Operand& operand : std::get<ComputeNode>(node).operands) {
-    if (!operand.is_literal()) values.push_back(operand.value);
-  }
+  std::vector<ValueIndex> values = ValuesReadBy(node);
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;

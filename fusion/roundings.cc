@@ -58,8 +58,12 @@ std::vector<bool> RoundedBy(const Recipe& recipe) {
   return rounded;
 }
 
-Roundings::Roundings(const Recipe& unfused)
-    : graph_(unfused.graph), rounded_(RoundedBy(unfused)), exact_(graph_.value_count(), true) {
+Roundings::Roundings(const Recipe& unfused, NumericsRule numerics)
+    : graph_(unfused.graph),
+      numerics_(numerics),
+      rounded_(numerics == NumericsRule::kSame ? std::vector<bool>(graph_.value_count(), true)
+                                               : RoundedBy(unfused)),
+      exact_(graph_.value_count(), true) {
   for (size_t node = 0; node < graph_.nodes().size(); ++node) {
     const ValueIndex value = graph_.value_of_node(node);
     exact_[Index(value)] = IsExactNode(graph_.nodes()[node], graph_.type(value).dtype);
@@ -67,6 +71,7 @@ Roundings::Roundings(const Recipe& unfused)
 }
 
 std::optional<ValueIndex> Roundings::FirstChanged(const Recipe& recipe) const {
+  if (numerics_ == NumericsRule::kSame) return std::nullopt;
   const std::vector<bool> rounded = RoundedBy(recipe);
   for (size_t value = 0; value < rounded.size(); ++value) {
     if (rounded[value] != rounded_[value] && !exact_[value]) return static_cast<ValueIndex>(value);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/problem/program_graph.h"
+#include "core/problem/tuning_settings.h"
 #include "core/recipe/recipe.h"
 
 namespace cotune {
@@ -20,8 +21,9 @@ std::vector<bool> RoundedBy(const Recipe& recipe);
 // neither, unless the rounding changes nothing.
 class Roundings {
  public:
-  // `unfused` is the recipe of a graph without regions. It outlives this.
-  explicit Roundings(const Recipe& unfused);
+  // `unfused` is the recipe of a graph without regions. It outlives this. By numerics=same every
+  // recipe rounds every value.
+  explicit Roundings(const Recipe& unfused, NumericsRule numerics = NumericsRule::kAny);
 
   // Returns true for an input, and for a value that the unfused recipe rounds for its readers.
   bool IsRoundedInProgram(ValueIndex value) const { return rounded_[Index(value)]; }
@@ -40,6 +42,7 @@ class Roundings {
   bool Fits(const Operand& operand, Dtype dtype) const;
 
   const ProgramGraph& graph_;
+  const NumericsRule numerics_;
   std::vector<bool> rounded_;  // by value
   std::vector<bool> exact_;    // by value
 };

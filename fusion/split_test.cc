@@ -12,6 +12,7 @@
 #include "core/problem/choice_id.h"
 #include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe_id.h"
+#include "core/testing/parsed.h"
 #include "fmt/format.h"
 #include "fusion/fusion_recipes.h"
 #include "fusion/legality.h"
@@ -24,12 +25,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << text << graph.error().ToText();
-  return std::move(*graph);
-}
 
 // The graph of the form as a text.
 std::string TextOf(const Result<Form>& form) {

@@ -5,17 +5,13 @@
 
 #include <string>
 
+#include "core/testing/parsed.h"
+
 namespace cotune {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << graph.error().ToText();
-  return std::move(*graph);
-}
 
 // Inputs are values 0 to 2; the nodes are sum, stream, norm and their neighbours.
 ProgramGraph Norm() {

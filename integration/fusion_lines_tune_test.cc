@@ -63,7 +63,7 @@ TEST(FusionLines, SayForEachCellWhatIsListedAndWhatIsNot) {
           "fuse=-3.-2.-1&via=split is left out: two collectives on one path",
           "fuse=-2.-1&via=split is left out: deeper than max_fusion_depth (1)",
           "scripted/two with fuse=1 is left out: it fuses nothing",
-          "scripted/two with fuse=1 with via=split is left out: it fuses nothing"}) {
+          "scripted/two with fuse=1&via=split is left out: it fuses nothing"}) {
       expected.push_back(Subject(tune, rows) + line);
     }
   }
@@ -82,15 +82,15 @@ TEST(FusionLines, NameTheCollectiveOfEachRegion) {
   const std::string subject = Subject(tune, 64);
   EXPECT_THAT(
       views[0].observer.lines,
-      ElementsAre(
-          subject + "fuse=2 of %2 is listed", subject + "fuse=2 of %3 is listed",
-          subject + "via=split is listed",
-          subject + "via=bucket is left out: no two all_reduces or broadcasts of one reduction, "
-                    "root and dtype are independent",
-          subject + "fuse=2.4&via=split is left out: two collectives on one path",
-          subject + "fuse=-4.-2&via=split is left out: two collectives on one path",
-          subject + "scripted/two with fuse=2 is left out: it fuses nothing",
-          subject + "scripted/two with fuse=2 with via=split is left out: it fuses nothing"));
+      ElementsAre(subject + "fuse=2 of %2 is listed", subject + "fuse=2 of %3 is listed",
+                  subject + "via=split is listed",
+                  subject +
+                      "via=bucket is left out: no two all_reduces or broadcasts of one reduction, "
+                      "root and dtype are independent",
+                  subject + "fuse=2.4&via=split is left out: two collectives on one path",
+                  subject + "fuse=-4.-2&via=split is left out: two collectives on one path",
+                  subject + "scripted/two with fuse=2 is left out: it fuses nothing",
+                  subject + "scripted/two with fuse=2&via=split is left out: it fuses nothing"));
 }
 
 TEST(FusionLines, AreMissingForASingleCollective) {

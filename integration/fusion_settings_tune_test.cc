@@ -160,7 +160,7 @@ TEST_P(FusionSettings, DecideTheWinner) {
   }
 }
 
-TEST_P(FusionSettings, AreToldWhereRanksDifferBeforeAnythingRuns) {
+TEST_P(FusionSettings, AreToldWhereRanksDifferBeforeAnythingIsMade) {
   const Row& row = GetParam();
   Tune tune = TuneOf(row.program, SettingsWith(Place::kFlag, row.name, row.value));
   tune.change_settings = [&](int rank, TuningSettings& settings) {
@@ -169,8 +169,11 @@ TEST_P(FusionSettings, AreToldWhereRanksDifferBeforeAnythingRuns) {
   for (const RankView& view : RunTune(tune)) {
     ASSERT_FALSE(view.outcome.has_value());
     EXPECT_EQ(view.outcome.error().code, ErrorCode::kDisagreement);
-    EXPECT_THAT(view.outcome.error().ToText(), HasSubstr("setting " + row.setting));
-    EXPECT_EQ(view.recv_buffers, 0u);
+    EXPECT_THAT(view.outcome.error().what,
+                HasSubstr("rank 1 disagrees about 'setting " + row.setting + "': rank 1 has '"));
+    EXPECT_THAT(view.outcome.error().what, HasSubstr("', and rank 0 has '"));
+    EXPECT_EQ(view.outcome.error().ranks, std::vector<int>{1});
+    EXPECT_EQ(view.plans_prepared, 0);
   }
 }
 

@@ -276,6 +276,7 @@ void Job::set_settings(const TuningSettings& settings) {
     groups_->set_numerics(settings.numerics);
     ProgramSupport support = groups_->program_support();
     support.fusion = settings.fusion;
+    support.recipes = &recipes();
     groups_->set_program_support(support);
   }
   fingerprint_.measuring_mode = MeasuringMode();

@@ -175,9 +175,10 @@ class Job {
   // The choices that race for a call, and the refusals, of the backends of the group; without a
   // group of all that are loaded. Measures nothing.
   ChoiceList ListChoices(const Program& program, const Problem& problem) const;
-  // The source of the recipes of its programs.
+  // The source of the recipes of its programs, by the numerics of its settings.
   const RecipeSource& recipes() const {
-    return options_.recipes != nullptr ? *options_.recipes : fusion_;
+    if (options_.recipes != nullptr) return *options_.recipes;
+    return options_.settings.numerics == NumericsRule::kSame ? fusion_by_same_ : fusion_by_any_;
   }
   // A class of this job's group and memory, out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
@@ -219,8 +220,10 @@ class Job {
   std::unique_ptr<BackendGroups> groups_;
   std::shared_ptr<CapturedMemory> captured_memory_ = std::make_shared<CapturedMemory>();
   std::unique_ptr<Temporaries> temporaries_;  // of programs; destroyed after all plans
-  const FusionRecipes fusion_{};              // the recipes if the options have none
-  std::unique_ptr<GroupStop> stop_;           // of groups_
+  // The recipes if the options have none.
+  const FusionRecipes fusion_by_any_{NumericsRule::kAny};
+  const FusionRecipes fusion_by_same_{NumericsRule::kSame};
+  std::unique_ptr<GroupStop> stop_;  // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;
   Places places_ = Places::OneHost(1);

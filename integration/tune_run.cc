@@ -233,8 +233,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   AgreedFields agreed = {{"cotune version", request.cotune_version},
                          {"force", request.force ? "true" : "false"},
                          {"command", request.command},
-                         {"trace", request.is_traced ? "true" : "false"},
-                         {"number of nodes", fmt::format("{}", request.nodes.size())}};
+                         {"trace", request.is_traced ? "true" : "false"}};
   for (const auto& [name, value] : job.fingerprint().machine)
     agreed.emplace_back("machine " + name, value);
   for (const auto& [name, version] : job.fingerprint().backends)
@@ -243,11 +242,13 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     agreed.emplace_back("build of plugin " + name, build);
   for (const auto& [name, text] : job.fingerprint().connections)
     agreed.emplace_back("connections of " + name, text);
-  // In front of the table, which is another one for ranks with another rule: the first field that
-  // differs is the one that an error names.
-  agreed.emplace_back("numerics", Name(job.settings().numerics));
   agreed.emplace_back("table in force", fmt::format("{} sizes, digest {:x}", request.base.size(),
                                                     Sha256Prefix(request.base.Serialize())));
+  // Nodes that are tuned together are compared together. If they are tuned one by one, a rank with
+  // fewer of them would leave before the others have come to theirs.
+  if (!job.settings().enable_collective_multitemplate) {
+    agreed.emplace_back("number of nodes", fmt::format("{}", request.nodes.size()));
+  }
   const WatchOfTune watch(job, request);
   std::shared_ptr<PrepareNotes> notes;
   if (!request.database_path.empty()) {

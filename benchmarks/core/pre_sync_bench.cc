@@ -21,8 +21,8 @@
 #include "core/choice/winner_check.h"
 #include "core/problem/program.h"
 #include "core/problem/program_graph.h"
-#include "core/scheduler/node_comparison.h"
 #include "core/scheduler/pre_sync_fields.h"
+#include "core/scheduler/tune_comparison.h"
 #include "core/selection/measured_winners.h"
 #include "fmt/format.h"
 #include "integration/job.h"
@@ -120,9 +120,11 @@ bool Agree(Job& job, const Nodes& nodes, const std::vector<CellToCheck>& cells,
   RankExchange& exchange = job.exchange();
   const int64_t deadline_ns = job.clock().now_ns() + kPatienceNs;
   Stopwatch watch(job.clock(), times);
-  if (!CompareNodes(exchange, nodes, 0, deadline_ns)) return false;
+  const AgreedFields agreed_fields = {{"command", "bench"}};
+  const AgreedFields of_tune = FieldsOfTune(agreed_fields, job.settings());
+  if (!CompareTunes(exchange, of_tune, nodes, 0, deadline_ns)) return false;
   watch.Lap("nodes");
-  const AgreedFields fields = PreSyncFields({{"command", "bench"}}, job.settings(), nodes);
+  const AgreedFields fields = PreSyncFields(agreed_fields, job.settings(), nodes);
   const auto met = exchange.PreSync(fields, kPatienceNs, deadline_ns);
   if (!met || !met->met) return false;
   watch.Lap("pre_sync");

@@ -109,7 +109,7 @@ Json RefusalsJson(const std::vector<Refusal>& refusals) {
   return json;
 }
 
-Json EntryJson(const DatabaseEntry& entry) {
+Json EntryJson(const DatabaseEntry& entry, WordedRecipes& recipes) {
   const CellResult& cell = entry.cell;
   Json json = ProblemJson(cell.problem);
   json["program_digest"] = fmt::format("{:016x}", cell.problem.cls.program_digest);
@@ -117,7 +117,7 @@ Json EntryJson(const DatabaseEntry& entry) {
   json["program"] = program ? Json(entry.program_text) : Json(nullptr);
   json["rows"] = program ? Json(program->RowsAt(cell.problem)) : Json(nullptr);
   json["winner"] = WinnerJson(cell, entry.winner);
-  json["winner"]["recipe"] = RecipeJson(RecipeOf(entry, entry.winner.id));
+  json["winner"]["recipe"] = RecipeJson(recipes.Of(entry, entry.winner.id));
   json["choices"] = Json::array();
   for (const Verdict& verdict : cell.verdicts) {
     json["choices"].push_back(VerdictJson(cell.problem, verdict));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/output/program_words.h"
 #include "core/backend/backend.h"
 #include "core/database/tuned_database_entry.h"
 #include "core/problem/problem.h"
@@ -19,8 +20,9 @@ nlohmann::ordered_json ChoiceIdJson(const std::optional<ChoiceId>& id);
 // {"collective", "dtype", "reduction", ..., "bytes", "count"}.
 nlohmann::ordered_json ProblemJson(const Problem& problem);
 nlohmann::ordered_json RefusalsJson(const std::vector<Refusal>& refusals);
-// The problem, its winner, every choice and every refusal, and where it was measured.
-nlohmann::ordered_json EntryJson(const DatabaseEntry& entry);
+// The problem, its winner, every choice and every refusal, and where it was measured. `recipes` is
+// that of the whole document.
+nlohmann::ordered_json EntryJson(const DatabaseEntry& entry, WordedRecipes& recipes);
 // The steps of a choice, or null.
 nlohmann::ordered_json RecipeJson(const std::optional<RecipeInWords>& recipe);
 // The rows of the table of winners.

@@ -12,7 +12,8 @@ using Json = nlohmann::ordered_json;
 
 Json EntriesJson(const std::vector<DatabaseEntry>& entries) {
   Json json = Json::array();
-  for (const DatabaseEntry& entry : entries) json.push_back(EntryJson(entry));
+  WordedRecipes recipes;
+  for (const DatabaseEntry& entry : entries) json.push_back(EntryJson(entry, recipes));
   return json;
 }
 
@@ -89,6 +90,7 @@ std::string BenchJson(const TuneSummary& summary) {
 }
 
 std::string ExplainJson(const Explanation& explanation) {
+  WordedRecipes recipes;
   Json json = {
       {"problem", ProblemJson(explanation.asked)},
       {"program", explanation.program ? Json(explanation.program->text) : Json(nullptr)},
@@ -97,7 +99,7 @@ std::string ExplainJson(const Explanation& explanation) {
       {"runs", explanation.range ? RangeJson(*explanation.range) : Json(nullptr)},
       {"default", ChoiceIdJson(explanation.fallback)},
       {"recipe", RecipeJson(explanation.recipe)},
-      {"entry", explanation.entry ? EntryJson(*explanation.entry) : Json(nullptr)},
+      {"entry", explanation.entry ? EntryJson(*explanation.entry, recipes) : Json(nullptr)},
       {"notes", explanation.notes},
       {"misses", explanation.misses},
   };
@@ -146,8 +148,9 @@ std::string DoctorJson(const std::vector<Finding>& findings) {
 
 std::string DbShowJson(const std::string& path, const std::vector<ShownEntry>& entries) {
   Json rows = Json::array();
+  WordedRecipes recipes;
   for (const ShownEntry& shown : entries) {
-    Json row = EntryJson(shown.entry);
+    Json row = EntryJson(shown.entry, recipes);
     row["valid_here"] = !shown.miss.has_value();
     row["not_valid_because"] = shown.miss ? shown.miss->detail : "";
     rows.push_back(std::move(row));

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "cli/output/program_words.h"
 #include "cli/testing/json_schema.h"
 #include "core/testing/database_entries.h"
 #include "core/testing/twin_recipes.h"
@@ -155,6 +156,23 @@ TEST(JsonOutputTest, AnExplanationHasTheStepsOfTheForm) {
                 .find("\n  steps: all_reduce + add by host/ring?chunk=64, then relu\n"),
             std::string::npos)
       << ExplanationText(explanation);
+}
+
+// Two sizes of a program that run by one choice.
+TEST(JsonOutputTest, SizesShareTheRecipeOfAProgram) {
+  DatabaseEntry small = EntryForTest(1024);
+  small.program_text = "%x = input f32 [R, 64]\n%s = all_reduce sum %x\n%y = relu %s\nreturn %y\n";
+  DatabaseEntry large = small;
+  large.cell.problem.count *= 2;
+  WordedRecipes recipes;
+  const std::optional<RecipeInWords>& first = recipes.Of(small, IdForTest("host/ring"));
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(RecipeText(*first), "all_reduce by host/ring, then relu");
+  EXPECT_EQ(&recipes.Of(large, IdForTest("host/ring")), &first);
+  EXPECT_EQ(RecipeText(*recipes.Of(large, IdForTest("host/ring?fuse=1"))),
+            "all_reduce + relu by host/ring");
+  DatabaseEntry plain = EntryForTest(1024);
+  EXPECT_FALSE(recipes.Of(plain, IdForTest("host/ring")).has_value());
 }
 
 TEST(JsonOutputTest, OtherCommandsFitTheSchema) {

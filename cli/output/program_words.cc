@@ -69,8 +69,18 @@ std::string StepsAloneText(RecipeInWords recipe) {
 std::optional<RecipeInWords> RecipeOf(const DatabaseEntry& entry, const ChoiceId& choice) {
   const std::optional<Program> program = ProgramOf(entry);
   if (!program || program->is_single_collective()) return std::nullopt;
-  Result<RecipeInWords> recipe = InWords(FusionRecipes(), program->graph(), choice);
+  // An id has the same steps by either rule of numerics, and `same` refuses none that `any` has.
+  const FusionRecipes recipes(NumericsRule::kSame);
+  Result<RecipeInWords> recipe = InWords(recipes, program->graph(), choice);
   return recipe ? std::optional(*std::move(recipe)) : std::nullopt;
+}
+
+const std::optional<RecipeInWords>& WordedRecipes::Of(const DatabaseEntry& entry,
+                                                      const ChoiceId& choice) {
+  const auto [known, is_new] = known_.try_emplace(
+      {entry.program_text, ToText(entry.cell.problem.cls), choice.text()}, std::nullopt);
+  if (is_new) known->second = RecipeOf(entry, choice);
+  return known->second;
 }
 
 std::string ProgramText(const ProgramGraph& graph) {

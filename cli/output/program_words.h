@@ -2,7 +2,9 @@
 #ifndef COTUNE_CLI_OUTPUT_PROGRAM_WORDS_H_
 #define COTUNE_CLI_OUTPUT_PROGRAM_WORDS_H_
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -31,6 +33,17 @@ std::string StepsAloneText(RecipeInWords recipe);
 // The steps in which a choice of an entry runs its program; nullopt for a single collective, and
 // where the text of the program is not known.
 std::optional<RecipeInWords> RecipeOf(const DatabaseEntry& entry, const ChoiceId& choice);
+
+// RecipeOf for many entries: sizes of one program that run by one choice have one recipe, which is
+// made once. Made for one output.
+class WordedRecipes {
+ public:
+  // Valid as long as this object.
+  const std::optional<RecipeInWords>& Of(const DatabaseEntry& entry, const ChoiceId& choice);
+
+ private:
+  std::map<std::array<std::string, 3>, std::optional<RecipeInWords>> known_;
+};
 
 // One size of a program, by its name: "program tp_linear, 64 rows".
 std::string CellText(const Program& program, const Problem& problem);

@@ -19,6 +19,11 @@ const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id
   return found == verdicts.end() ? nullptr : &*found;
 }
 
+bool HasRaced(const Verdict* verdict) {
+  return verdict != nullptr && verdict->has_time() &&
+         (verdict->outcome == Outcome::kTimed || verdict->outcome == Outcome::kOutpaced);
+}
+
 // How many choices of each of `groups` groups, one at least, give kBestMax combinations or fewer; 1
 // at least.
 size_t ChoicesOfEach(size_t groups) {
@@ -104,6 +109,27 @@ std::vector<Choice> ChoiceCombinations::Best(std::span<const Verdict> verdicts) 
   return combined;
 }
 
+int64_t ChoiceCombinations::GuessBestNs(std::span<const Verdict> verdicts) const {
+  const auto is_empty = [](const Equal& group) { return group.choices.empty(); };
+  if (groups_.empty() || std::any_of(groups_.begin(), groups_.end(), is_empty)) return INT64_MAX;
+  const Pick defaults = Defaults();
+  const Verdict* const by_default = FindVerdict(verdicts, IdOf(defaults));
+  if (!HasRaced(by_default)) return INT64_MAX;
+  int64_t guess_ns = by_default->median_ns;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    int64_t saved_ns = 0;
+    Pick pick = defaults;
+    for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
+      pick[group] = i;
+      const Verdict* const verdict = FindVerdict(verdicts, IdOf(pick));
+      if (!HasRaced(verdict)) continue;
+      saved_ns = std::max(saved_ns, by_default->median_ns - verdict->median_ns);
+    }
+    guess_ns -= saved_ns;
+  }
+  return guess_ns;
+}
+
 std::optional<Choice> ChoiceCombinations::Find(const ChoiceId& id) const {
   const std::vector<ChoiceId> steps = id.StepsFor(collectives_);
   if (steps.empty() || groups_.empty()) return std::nullopt;
@@ -181,10 +207,7 @@ std::vector<size_t> ChoiceCombinations::Fastest(size_t group, std::span<const Ve
   for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
     pick[group] = i;
     const Verdict* const verdict = FindVerdict(verdicts, IdOf(pick));
-    const bool has_raced =
-        verdict != nullptr && verdict->has_time() &&
-        (verdict->outcome == Outcome::kTimed || verdict->outcome == Outcome::kOutpaced);
-    if (has_raced) {
+    if (HasRaced(verdict)) {
       by_time.emplace_back(verdict->median_ns, i);
     } else if (verdict != nullptr) {
       without_time.push_back(i);  // one without a verdict was left out

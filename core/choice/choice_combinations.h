@@ -3,6 +3,7 @@
 #define COTUNE_CORE_CHOICE_CHOICE_COMBINATIONS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,6 +49,10 @@ class ChoiceCombinations {
   // defaults for it alone. Where none of a collective's has a time, because the default of another
   // one fails, the first of its list that have raced count.
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
+
+  // Guesses the time of the fastest combination: the time of the defaults, less what the fastest
+  // choice of each collective saves among them. INT64_MAX if the defaults have no time.
+  int64_t GuessBestNs(std::span<const Verdict> verdicts) const;
 
   // Finds any combination, also one that is in neither race; nothing for another id.
   std::optional<Choice> Find(const ChoiceId& id) const;

@@ -22,9 +22,9 @@ namespace {
 // Choices of a region that race, at most: a program may have many regions.
 constexpr size_t kRegionChoicesMax = 8;
 
-// The choices of all backends for a single collective or a region.
-ChoiceList ListStep(const std::vector<const Backend*>& backends, const ListingRules& rules,
-                    const Program& program, const Problem& problem) {
+// The choices of all backends for a single collective or a region, of any numerics.
+ChoiceList ListOfAll(const std::vector<const Backend*>& backends, const Program& program,
+                     const Problem& problem) {
   ChoiceList merged;
   bool has_default = false;
   for (const Backend* backend : backends) {
@@ -37,13 +37,20 @@ ChoiceList ListStep(const std::vector<const Backend*>& backends, const ListingRu
     }
     merged.refusals.insert(merged.refusals.end(), list.refusals.begin(), list.refusals.end());
   }
-  if (rules.numerics == NumericsRule::kSame) KeepOneNumerics(merged);
   return merged;
+}
+
+// The choices of a single collective by the rules.
+ChoiceList ListStep(const std::vector<const Backend*>& backends, const ListingRules& rules,
+                    const Program& program, const Problem& problem) {
+  ChoiceList list = ListOfAll(backends, program, problem);
+  if (rules.numerics == NumericsRule::kSame) KeepOneNumerics(list);
+  return list;
 }
 
 // The list of a program that no backend can run.
 ListedChoices RefuseAll(std::string reason) {
-  return {{{}, {{"every choice", std::move(reason)}}}, {}};
+  return {{{}, {{"every choice", std::move(reason)}}}, {}, {}};
 }
 
 // Collects the choices of the positions of a form: those of a collective by itself, then those of
@@ -80,7 +87,10 @@ class FormLister {
         return Fail(ErrorCode::kUnsupported,
                     fmt::format("no backend runs its {}", Name(problem.cls.collective)));
       }
-      for (const RegionCall& region : regions) AddRegion(region, alone.choices, refusals);
+      const std::vector<Choice> by_itself = alone.choices;
+      for (const RegionCall& region : regions) {
+        AddRegion(region, by_itself, alone.choices, refusals);
+      }
       combinations.Add(problem, surroundings, place, std::move(alone.choices));
     }
     return combinations;
@@ -89,7 +99,8 @@ class FormLister {
  private:
   Result<std::vector<BackendCall>> CallsOf(std::span<const Region> regions) const {
     COTUNE_TRY(const Recipe recipe, MakeRecipe(form_.graph, form_.inputs, regions));
-    return BackendCalls(recipe, program_, program_.RowsAt(problem_), problem_.topology_digest);
+    return BackendCalls(recipe, program_, program_.RowsAt(problem_), problem_.topology_digest,
+                        rules_.numerics == NumericsRule::kSame);
   }
   struct RegionCall {
     std::string fuse;
@@ -101,11 +112,6 @@ class FormLister {
     std::vector<RegionCall> calls;
     for (const Region& region : position.regions) {
       std::string fuse = FuseText(form_.graph, region);
-      if (rules_.numerics == NumericsRule::kSame) {
-        refusals.push_back({fmt::format("{}={}", kFuseKey, fuse),
-                            "numerics=same rounds every value, and a region may round fewer"});
-        continue;
-      }
       std::vector<Region> with_buckets = form_.Buckets();
       with_buckets.push_back(region);
       Result<std::vector<BackendCall>> with_it = CallsOf(with_buckets);
@@ -124,10 +130,12 @@ class FormLister {
     }
     return text;
   }
-  void AddRegion(const RegionCall& region, std::vector<Choice>& choices,
-                 std::vector<Refusal>& refusals) const {
+  // bare: the choices of the collective by itself.
+  void AddRegion(const RegionCall& region, std::span<const Choice> bare,
+                 std::vector<Choice>& choices, std::vector<Refusal>& refusals) const {
     const auto& [fuse, call] = region;
-    ChoiceList list = ListStep(backends_, rules_, call.program, call.problem);
+    ChoiceList list = ListOfAll(backends_, call.program, call.problem);
+    if (rules_.numerics == NumericsRule::kSame) KeepNumericsOf(bare, list);
     // The most promising ones; without estimates the order is that of the backends.
     std::stable_sort(list.choices.begin(), list.choices.end(), [](const auto& a, const auto& b) {
       return a.cost_us >= 0 && b.cost_us >= 0 && a.cost_us < b.cost_us;
@@ -164,16 +172,21 @@ class FormLister {
   std::vector<ChoiceId> wanted_;
 };
 
+// Names the subject of a refusal in the form `via`. It is an id of a choice, or a text that may
+// have a key of the host already: "host with fuse=1.2" becomes "host with fuse=1.2&via=split".
+std::string InForm(const std::string& choice, const std::string& via) {
+  const Result<ChoiceId> id = ChoiceId::Parse(choice);
+  if (id) return id->WithHostKey(kViaKey, via).text();
+  const bool has_key = choice.find(fmt::format("{}=", kFuseKey)) != std::string::npos;
+  return fmt::format("{}{}{}={}", choice, has_key ? "&" : " with ", kViaKey, via);
+}
+
 // Adds the refusals of a form, each once. Refusals of another form than
 // the program as it is have its key.
 void AddOfForm(const std::string& via, std::vector<Refusal> of_form,
                std::vector<Refusal>& refusals) {
   for (Refusal& each : of_form) {
-    if (!via.empty()) {
-      const Result<ChoiceId> id = ChoiceId::Parse(each.choice);
-      each.choice = id ? id->WithHostKey(kViaKey, via).text()
-                       : fmt::format("{} with {}={}", each.choice, kViaKey, via);
-    }
+    if (!via.empty()) each.choice = InForm(each.choice, via);
     const bool is_known = std::any_of(refusals.begin(), refusals.end(), [&](const Refusal& other) {
       return other.choice == each.choice && other.reason == each.reason;
     });
@@ -213,6 +226,22 @@ std::optional<std::string> WhyNoChoice(const ListingRules& rules, const ProgramG
   return "no backend that is loaded runs the local operations of programs on this memory";
 }
 
+std::vector<ConsideredForm> ConsideredIn(const Form& form) {
+  if (!form.via.empty()) {
+    const std::string key = fmt::format("{}={}", kViaKey, form.via);
+    return {{key, key}};
+  }
+  std::vector<ConsideredForm> considered;
+  for (const Position& position : form.positions) {
+    for (const Region& region : position.regions) {
+      std::string key = fmt::format("{}={}", kFuseKey, FuseText(form.graph, region));
+      std::string name = RegionName(form.graph, position.collectives.front(), key);
+      considered.push_back({std::move(key), std::move(name)});
+    }
+  }
+  return considered;
+}
+
 // The choices of these forms of a program with several steps, or of those only that have to do with
 // an id. The list that it gives has refusals only.
 ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const ListingRules& rules,
@@ -221,6 +250,7 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
   ListedChoices made;
   made.list.refusals = std::move(forms.refusals);
   for (const Form& form : forms.forms) {
+    for (ConsideredForm& each : ConsideredIn(form)) made.considered.push_back(std::move(each));
     std::vector<Refusal> refusals;
     Result<ChoiceCombinations> combinations =
         FormLister(backends, rules, program, problem, form, wanted).List(refusals);
@@ -233,17 +263,20 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
           {fmt::format("{}={}", kViaKey, form.via), combinations.error().what});
     }
   }
-  // The numerics class that all choices have to have; "": any class will do.
-  std::string same_class;
+  // The numerics class that all choices have to have; nothing: any class will do.
+  std::optional<std::string> same_class;
   if (rules.numerics == NumericsRule::kSame) same_class = made.combinations.default_numerics();
   auto recipes = std::make_shared<KnownRecipes>(*rules.recipes, program.graph());
   made.combinations.KeepPossible([recipes = std::move(recipes), same_class](const Choice& choice) {
-    if (!same_class.empty() && choice.numerics != same_class) return false;
-    // Other collectives have other counts, and a class of a backend's own promises equal bits for
-    // equal problems alone.
-    const bool depends_on_count =
-        !same_class.empty() && same_class != kExactNumerics && same_class != kRankOrderNumerics;
-    if (depends_on_count && !choice.id.HostKey(kViaKey).empty()) return false;
+    if (same_class) {
+      // A class that is not known is that of the default choice alone.
+      if (same_class->empty() || choice.numerics != *same_class) return false;
+      // Other collectives have other counts, and a class of a backend's own promises equal bits for
+      // equal problems alone.
+      const bool depends_on_count =
+          *same_class != kExactNumerics && *same_class != kRankOrderNumerics;
+      if (depends_on_count && !choice.id.HostKey(kViaKey).empty()) return false;
+    }
     return recipes->Exists(choice.id);
   });
   return made;
@@ -252,7 +285,7 @@ ListedChoices ChoicesOfForms(const std::vector<const Backend*>& backends, const 
 ListedChoices ListOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
                      const Program& program, const Problem& problem) {
   if (program.is_single_collective()) {
-    return {ListStep(backends, rules, program, problem), {}};
+    return {ListStep(backends, rules, program, problem), {}, {}};
   }
   if (auto reason = WhyNoChoice(rules, program.graph())) return RefuseAll(*std::move(reason));
   ListedChoices listed =
@@ -273,7 +306,7 @@ ListedChoices ListForId(const std::vector<const Backend*>& backends, const Listi
                         const Program& program, const Problem& problem, const ChoiceId& id) {
   if (auto reason = WhyNoChoice(rules, program.graph())) return RefuseAll(*std::move(reason));
   Result<Form> form = rules.recipes->FormOf(program, program.RowsAt(problem), rules.fusion, id);
-  if (!form) return {{{}, {{id.text(), form.error().what}}}, {}};
+  if (!form) return {{{}, {{id.text(), form.error().what}}}, {}, {}};
   FormList forms;
   if (!form->via.empty()) forms.forms.push_back(FormWithoutRegions("", program.graph()));
   forms.forms.push_back(*std::move(form));

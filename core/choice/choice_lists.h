@@ -25,11 +25,19 @@ namespace cotune {
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem);
 
+// A form other than the program as it is, or a region of the program as it is, for which backends
+// were asked.
+struct ConsideredForm {
+  std::string key;   // as in ids: "via=bucket", "fuse=1.2"
+  std::string name;  // the key; for a region with its collective: "fuse=1.2 of %3"
+};
+
 // A list of choices, and the combinations from which it has some or all; a program that is one
 // collective has no combinations.
 struct ListedChoices {
   ChoiceList list;
   FormChoices combinations;
+  std::vector<ConsideredForm> considered{};  // in the order of the forms and their regions
 };
 // As ListChoicesOf.
 ListedChoices ListWithCombinations(const BackendGroups& groups, const Program& program,

@@ -1,6 +1,7 @@
 #include "core/choice/form_choices.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -100,40 +101,57 @@ FormChoices::FirstHeat FormChoices::First() const {
 size_t FormChoices::best_max() const {
   std::map<std::string, size_t, std::less<>> left_out;  // by `via`
   for (const ChoiceId& id : First().left_out) ++left_out[id.HostKey(kViaKey)];
-  size_t most = 0;
+  size_t combined = 0;
+  size_t most_left_out = 0;
   for (const OfForm& form : forms_) {
-    most = std::max(most,
-                    std::min(form.combinations.best_max() + left_out[form.via], kHeatChoicesMax));
+    combined += form.combinations.best_max();
+    most_left_out = std::max(most_left_out, left_out[form.via]);
   }
-  return most;
+  return std::min(combined + most_left_out, kHeatChoicesMax);
+}
+
+std::vector<FormChoices::RacedForm> FormChoices::RacedForms(
+    std::span<const Verdict> verdicts) const {
+  std::vector<RacedForm> raced;
+  for (const OfForm& form : forms_) raced.push_back({&form, {}, INT64_MAX});
+  for (const Verdict& verdict : verdicts) {
+    const std::string via = verdict.id.HostKey(kViaKey);
+    const auto of_form = std::find_if(raced.begin(), raced.end(),
+                                      [&](const RacedForm& each) { return each.form->via == via; });
+    if (of_form == raced.end()) continue;
+    of_form->verdicts.push_back(verdict);
+    of_form->verdicts.back().id = verdict.id.WithoutHostKey(kViaKey);
+    if (StayedInRace(verdict)) {
+      of_form->fastest_ns = std::min(of_form->fastest_ns, verdict.median_ns);
+    }
+  }
+  std::stable_sort(raced.begin(), raced.end(), [](const RacedForm& a, const RacedForm& b) {
+    return a.fastest_ns < b.fastest_ns;
+  });
+  return raced;
 }
 
 std::vector<Choice> FormChoices::Best(std::span<const Verdict> verdicts) const {
-  // The verdicts of each form, by the ids that its combinations know.
-  std::vector<std::vector<Verdict>> of_forms(forms_.size());
-  size_t fastest = 0;
-  int64_t fastest_ns = -1;
-  for (const Verdict& verdict : verdicts) {
-    const std::string via = verdict.id.HostKey(kViaKey);
-    const auto form = std::find_if(forms_.begin(), forms_.end(),
-                                   [&](const OfForm& each) { return each.via == via; });
-    if (form == forms_.end()) continue;
-    const auto index = static_cast<size_t>(form - forms_.begin());
-    of_forms[index].push_back(verdict);
-    of_forms[index].back().id = verdict.id.WithoutHostKey(kViaKey);
-    if (!StayedInRace(verdict) || (fastest_ns >= 0 && verdict.median_ns >= fastest_ns)) continue;
-    fastest = index;
-    fastest_ns = verdict.median_ns;
-  }
-  if (forms_.empty()) return {};
-  const OfForm& form = forms_[fastest];
-  std::vector<Choice> best = NamedAndPossible(form.combinations.Best(of_forms[fastest]), form);
-  if (fastest_ns < 0) return best;
-  for (const ChoiceId& id : First().left_out) {
+  const std::vector<RacedForm> raced = RacedForms(verdicts);
+  if (raced.empty()) return {};
+  const auto combined = [&](const RacedForm& each) {
+    return NamedAndPossible(each.form->combinations.Best(each.verdicts), *each.form);
+  };
+  std::vector<Choice> best = combined(raced.front());
+  if (raced.front().fastest_ns == INT64_MAX) return best;
+  const auto add = [&](Choice choice) {
     const bool is_known = std::any_of(best.begin(), best.end(),
-                                      [&](const Choice& choice) { return choice.id == id; });
-    if (is_known || id.HostKey(kViaKey) != form.via || best.size() >= kHeatChoicesMax) continue;
-    if (std::optional<Choice> found = Find(id)) best.push_back(*std::move(found));
+                                      [&](const Choice& other) { return other.id == choice.id; });
+    if (!is_known && best.size() < kHeatChoicesMax) best.push_back(std::move(choice));
+  };
+  for (const ChoiceId& id : First().left_out) {
+    if (id.HostKey(kViaKey) != raced.front().form->via) continue;
+    if (std::optional<Choice> found = Find(id)) add(*std::move(found));
+  }
+  for (size_t i = 1; i < raced.size(); ++i) {
+    const int64_t guess_ns = raced[i].form->combinations.GuessBestNs(raced[i].verdicts);
+    if (guess_ns >= raced.front().fastest_ns) continue;
+    for (Choice& choice : combined(raced[i])) add(std::move(choice));
   }
   return best;
 }

@@ -3,6 +3,7 @@
 #define COTUNE_CORE_CHOICE_FORM_CHOICES_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -14,8 +15,11 @@
 namespace cotune {
 
 // Choices of all forms race in the same heats. The first heat has the first choices of each form,
-// and the second heat combines the choices of the form that was the fastest. Only the first form,
-// which is the program as it is, has a default choice. Pure; equal on all ranks.
+// and the second heat combines the choices of the form that was the fastest. It combines those of a
+// slower form, too, if that may then be faster (ChoiceCombinations::GuessBestNs): the first heat
+// has one region at a time, and a bucket may be faster than a program with one region, but slower
+// than the program with a region for each of its collectives. Only the first form, which is the
+// program as it is, has a default choice. Pure; equal on all ranks.
 //
 // A heat has kHeatChoicesMax choices. The choices that run every collective of the program by
 // itself all race, even if they are more. Regions and other forms get the rest of the room, in
@@ -50,7 +54,15 @@ class FormChoices {
     std::string via;
     ChoiceCombinations combinations;
   };
+  // A form with its verdicts by the ids that its combinations know.
+  struct RacedForm {
+    const OfForm* form = nullptr;
+    std::vector<Verdict> verdicts;
+    int64_t fastest_ns = INT64_MAX;  // the fastest choice that stayed in the race, if any did
+  };
   static Choice Named(Choice choice, const OfForm& form);
+  // All forms, the fastest one first.
+  std::vector<RacedForm> RacedForms(std::span<const Verdict> verdicts) const;
   bool IsPossible(const Choice& choice) const {
     return !choice.id.has_host_keys() || !is_possible_ || is_possible_(choice);
   }

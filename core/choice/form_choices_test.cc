@@ -1,10 +1,12 @@
 #include "core/choice/form_choices.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/testing/parsed.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,8 +15,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-ChoiceId Id(const std::string& text) { return ChoiceId::Parse(text).value(); }
 
 Problem OfBytes(uint64_t count) {
   Problem problem;
@@ -111,6 +111,29 @@ TEST(FormChoicesTest, TheSecondHeatCombinesTheChoicesOfTheFastestForm) {
   EXPECT_EQ(best.front().id.text(), "host/way4?via=other+host/way5?via=other");
 }
 
+// Two collectives, each with a region that takes half its time. A bucket of both is faster than the
+// program with one region. That with both would take 500 ns.
+TEST(FormChoicesTest, AFasterFormDoesNotHideRegionsThatAreFasterTogether) {
+  ChoiceCombinations unfused(2);
+  for (size_t place = 0; place < 2; ++place) {
+    unfused.Add(OfBytes(place + 1), "", place,
+                {{.id = Id("host/way"), .is_default = true}, {.id = Id("host/way?fuse=1")}});
+  }
+  FormChoices forms;
+  forms.Add("", std::move(unfused));
+  forms.Add("bucket", Combinations(1, 1));
+  EXPECT_THAT(Texts(forms.First().choices),
+              ElementsAre("host/way", "host/way?fuse=1+host/way", "host/way+host/way?fuse=1",
+                          "host/way0?via=bucket"));
+  std::vector<Verdict> verdicts = {Timed("host/way", 1000), Timed("host/way?fuse=1+host/way", 750),
+                                   Timed("host/way+host/way?fuse=1", 750),
+                                   Timed("host/way0?via=bucket", 700)};
+  EXPECT_THAT(Texts(forms.Best(verdicts)), ElementsAre("host/way?fuse=1"));
+  EXPECT_GE(forms.best_max(), 1u);
+  verdicts.back() = Timed("host/way0?via=bucket", 500);
+  EXPECT_THAT(Texts(forms.Best(verdicts)), IsEmpty()) << "they are not faster together";
+}
+
 // Times of its first rounds do not compare with those of all rounds.
 TEST(FormChoicesTest, AChoiceThatWasOutpacedMakesNoFormTheFastest) {
   FormChoices forms;
@@ -125,7 +148,9 @@ TEST(FormChoicesTest, AChoiceThatWasOutpacedMakesNoFormTheFastest) {
   }
   const std::vector<Choice> best = forms.Best(verdicts);
   ASSERT_FALSE(best.empty());
-  for (const Choice& choice : best) EXPECT_EQ(choice.id.HostKey("via"), "") << choice.id.text();
+  const auto is_unfused = [](const Choice& choice) { return choice.id.HostKey("via").empty(); };
+  EXPECT_TRUE(is_unfused(best.front()));
+  EXPECT_TRUE(std::is_partitioned(best.begin(), best.end(), is_unfused));
 }
 
 TEST(FormChoicesTest, TheBackendsOfAFormTakeTurnsForRoom) {

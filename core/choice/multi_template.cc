@@ -41,7 +41,7 @@ const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,
 void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
                              std::span<const LeftOutChoice> left_out) {
   ListChoices(groups, size_hint_bytes);
-  auto& [list, combinations] = lists_.at(size_hint_bytes);
+  auto& [list, combinations, considered] = lists_.at(size_hint_bytes);
   const std::string problem_class = ToText(program_.anchor());
   for (const LeftOutChoice& each : left_out) {
     if (each.problem_class != problem_class) continue;

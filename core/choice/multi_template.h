@@ -41,6 +41,12 @@ class MultiTemplate {
   // Asks every backend; pure, cached per hint.
   const ChoiceList& ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes);
 
+  // The forms and regions that the list of a hint was made from. ListChoices has been called for
+  // it.
+  const std::vector<ConsideredForm>& considered(uint64_t size_hint_bytes) const {
+    return lists_.at(size_hint_bytes).considered;
+  }
+
   // Takes choices out of the list of a hint, or out of the combinations that a second heat may add,
   // and keeps them among the list's refusals; the same on all ranks, before anything is made of
   // either.

@@ -64,6 +64,24 @@ void KeepOneNumerics(ChoiceList& list) {
   MarkDefault(list.choices);
 }
 
+void KeepNumericsOf(std::span<const Choice> bare, ChoiceList& list) {
+  const auto other = std::find_if(bare.begin(), bare.end(), [](const Choice& choice) {
+    return choice.numerics != kExactNumerics;
+  });
+  const std::string kept = other == bare.end() ? std::string(kExactNumerics) : other->numerics;
+  std::vector<Choice> choices;
+  for (Choice& choice : list.choices) {
+    // A class that is unknown compares with no other choice, even if that has an unknown one, too.
+    const bool is_kept = !choice.numerics.empty() && choice.numerics == kept;
+    if (is_kept || choice.numerics == kExactNumerics) {
+      choices.push_back(std::move(choice));
+    } else {
+      list.refusals.push_back({choice.id.text(), WhyNot(choice)});
+    }
+  }
+  list.choices = std::move(choices);
+}
+
 std::string JoinNumerics(std::span<const std::string> classes) {
   std::set<std::string_view> distinct;
   for (const std::string& each : classes) {

@@ -17,6 +17,10 @@ namespace cotune {
 // backend that is left. Pure.
 void KeepOneNumerics(ChoiceList& list);
 
+// The same for a region: keeps its choices that are exact, and those of the class that the choices
+// of its collective by itself have, which are `bare`. The rest become refusals. Pure.
+void KeepNumericsOf(std::span<const Choice> bare, ChoiceList& list);
+
 // The class of a program whose collectives have these: exact ones do not count, and equal ones
 // count once. "" where one is unknown.
 std::string JoinNumerics(std::span<const std::string> classes);

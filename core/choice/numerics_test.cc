@@ -81,6 +81,31 @@ TEST(KeepOneNumericsTest, AnEmptyListStaysEmpty) {
   EXPECT_THAT(list.choices, IsEmpty());
 }
 
+TEST(KeepNumericsOfTest, ARegionHasTheClassOfItsCollective) {
+  const std::vector<Choice> bare = {Listed("a/moved", "exact"), Listed("a/one", "rank_order_f32")};
+  ChoiceList list{{Listed("a/one", "rank_order_f32"), Listed("a/ring", "ring"),
+                   Listed("b/moved", "exact"), Listed("b/silent", "")},
+                  {}};
+  KeepNumericsOf(bare, list);
+  EXPECT_THAT(Names(list), ElementsAre("a/one", "b/moved"));
+  ASSERT_EQ(list.refusals.size(), 2u);
+  EXPECT_EQ(list.refusals[0].choice, "a/ring");
+  EXPECT_EQ(list.refusals[0].reason, "numerics=same: adds in another order (ring)");
+  EXPECT_EQ(list.refusals[1].choice, "b/silent");
+}
+
+TEST(KeepNumericsOfTest, BesideExactChoicesAloneARegionIsExact) {
+  ChoiceList list{{Listed("a/one", "rank_order_f32"), Listed("a/moved", "exact")}, {}};
+  KeepNumericsOf(std::vector<Choice>{Listed("a/moved", "exact")}, list);
+  EXPECT_THAT(Names(list), ElementsAre("a/moved"));
+}
+
+TEST(KeepNumericsOfTest, AnUnknownClassComparesWithNoRegion) {
+  ChoiceList list{{Listed("a/one", ""), Listed("a/moved", "exact")}, {}};
+  KeepNumericsOf(std::vector<Choice>{Listed("a/one", "", true)}, list);
+  EXPECT_THAT(Names(list), ElementsAre("a/moved"));
+}
+
 TEST(JoinNumericsTest, NamesWhatDecidesTheBitsOfAProgram) {
   const auto join = [](std::vector<std::string> classes) { return JoinNumerics(classes); };
   EXPECT_EQ(join({"exact", "exact"}), "exact");

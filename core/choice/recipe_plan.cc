@@ -50,7 +50,7 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   made->input_count_ = graph.inputs().size();
   for (const ProgramOutput& output : graph.outputs()) made->into_.push_back(output.into);
   COTUNE_TRY(const std::vector<BackendCall> calls,
-             BackendCalls(recipe, program, rows, problem.topology_digest));
+             BackendCalls(recipe, program, rows, problem.topology_digest, support.rounds_values));
   COTUNE_CHECK(calls.size() == choices.size(), "each backend step has a choice");
   const std::vector<size_t> backend_steps = recipe.backend_steps();
   for (size_t i = 0; i < recipe.steps.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/recipe/make_recipe.h"
+#include "core/testing/parsed.h"
 #include "core/testing/scripted_ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -77,8 +78,6 @@ class SeeingBackend final : public Backend {
   std::vector<SeenStep>& seen_;
   const std::string name_ = "seeing";
 };
-
-ProgramGraph Graph(const std::string& text) { return ProgramGraph::Parse(text).value(); }
 
 // The sum and a residual, which the rank reads as a whole in the program and by rows in the form.
 constexpr int32_t kRanks = 3;

@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/recipe/recipe_source.h"
+#include "core/testing/parsed.h"
 #include "core/testing/scripted_ranks.h"
 
 namespace cotune {
@@ -33,8 +34,6 @@ ProblemClass AllReduce(int world_size) {
   cls.world_size = cls.ranks_per_node = world_size;
   return cls;
 }
-
-ChoiceId Id(const std::string& text) { return *ChoiceId::Parse(text); }
 
 // The outcome on one rank.
 struct View {

@@ -68,8 +68,11 @@ std::pair<Rows, Rows> RowsAround(Collective collective) {
 
 }  // namespace
 
-Program::Program(ProgramGraph graph, const ProblemClass& anchor)
-    : graph_(std::move(graph)), anchor_(anchor), digest_(Sha256Prefix(ToText())) {}
+Program::Program(ProgramGraph graph, const ProblemClass& anchor, bool rounds_values)
+    : graph_(std::move(graph)),
+      anchor_(anchor),
+      rounds_values_(rounds_values),
+      digest_(Sha256Prefix(ToText())) {}
 
 Result<Program> Program::SingleCollective(const ProblemClass& cls) {
   COTUNE_RETURN_IF_ERROR(Validate(cls));
@@ -96,7 +99,7 @@ Result<Program> Program::Bind(ProgramGraph graph, const GroupShape& group) {
   ProblemClass cls = ClassIn(graph, anchor, group);
   cls.buffer_class = group.buffers;
   if (!graph.is_single_collective()) cls.program_digest = graph.digest();
-  return Program(std::move(graph), cls);
+  return Program(std::move(graph), cls, group.rounds_values);
 }
 
 ProblemClass Program::ClassOf(size_t node) const {

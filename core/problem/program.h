@@ -18,6 +18,9 @@ struct GroupShape {
   int32_t ranks_per_node = 1;  // on each host, 0 when they differ
   // kSymmetric: all inputs and outputs lie in memory that all ranks have registered.
   BufferClass buffers = BufferClass::kPlain;
+  // Every value is rounded to its dtype for all of its readers (numerics=same). It concerns the
+  // regions and parts that backends are asked for.
+  bool rounds_values = false;
   bool operator==(const GroupShape&) const = default;
 };
 
@@ -32,7 +35,8 @@ class Program {
 
   const ProgramGraph& graph() const { return graph_; }
   GroupShape group() const {
-    return {anchor_.memory, anchor_.world_size, anchor_.ranks_per_node, anchor_.buffer_class};
+    return {anchor_.memory, anchor_.world_size, anchor_.ranks_per_node, anchor_.buffer_class,
+            rounds_values_};
   }
   // The class of the collective that gives the program its size and its place in the dispatch
   // table: the first one with R rows. With the digest of the graph, unless it is a single
@@ -62,13 +66,15 @@ class Program {
   // First 8 bytes of the SHA-256 of ToText(). The same on every rank and machine.
   uint64_t digest() const { return digest_; }
   bool operator==(const Program& other) const {
-    return anchor_ == other.anchor_ && graph_ == other.graph_;
+    return anchor_ == other.anchor_ && graph_ == other.graph_ &&
+           rounds_values_ == other.rounds_values_;
   }
 
  private:
-  Program(ProgramGraph graph, const ProblemClass& anchor);
+  Program(ProgramGraph graph, const ProblemClass& anchor, bool rounds_values = false);
   ProgramGraph graph_;
   ProblemClass anchor_;
+  bool rounds_values_ = false;
   uint64_t digest_ = 0;
 };
 

@@ -67,6 +67,15 @@ std::string_view Name(const ProgramNode& node) {
   return Name(std::get<ComputeNode>(node).op);
 }
 
+std::vector<ValueIndex> ValuesReadBy(const ProgramNode& node) {
+  if (const auto* collective = std::get_if<CollectiveNode>(&node)) return {collective->operand};
+  std::vector<ValueIndex> values;
+  for (const Operand& operand : std::get<ComputeNode>(node).operands) {
+    if (!operand.is_literal()) values.push_back(operand.value);
+  }
+  return values;
+}
+
 ProgramGraph ProgramGraph::Region(const std::vector<size_t>& nodes,
                                   const std::vector<ProgramOutput>& outputs) const {
   std::set<ValueIndex> inside;

@@ -88,6 +88,8 @@ struct ComputeNode {
 using ProgramNode = std::variant<CollectiveNode, ComputeNode>;
 // "all_reduce", "add".
 std::string_view Name(const ProgramNode& node);
+// The values that a node reads; one that it reads twice comes twice.
+std::vector<ValueIndex> ValuesReadBy(const ProgramNode& node);
 
 struct ProgramOutput {
   ValueIndex value = 0;

@@ -428,15 +428,6 @@ class Verifier {
 
 }  // namespace
 
-std::vector<ValueIndex> ValuesReadBy(const ProgramNode& node) {
-  if (const auto* collective = std::get_if<CollectiveNode>(&node)) return {collective->operand};
-  std::vector<ValueIndex> values;
-  for (const Operand& operand : std::get<ComputeNode>(node).operands) {
-    if (!operand.is_literal()) values.push_back(operand.value);
-  }
-  return values;
-}
-
 tl::expected<VerifiedValues, GraphFault> VerifyValues(const ProgramParts& parts, bool is_part) {
   return Verifier(parts).Run(is_part);
 }

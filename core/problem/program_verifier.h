@@ -18,9 +18,6 @@ struct VerifiedValues {
 
 tl::expected<VerifiedValues, GraphFault> VerifyValues(const ProgramParts& parts, bool is_part);
 
-// The values that a node reads; one that it reads twice comes twice.
-std::vector<ValueIndex> ValuesReadBy(const ProgramNode& node);
-
 // "bf16 [R, 8192]".
 std::string ShapeText(const ValueType& type);
 

@@ -60,7 +60,8 @@ struct FusionRules {
   bool operator==(const FusionRules&) const = default;
 };
 
-// Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedValues().
+// Equal on all ranks, precompile_threads excepted: a tune compares AgreedValues() before it makes
+// anything.
 struct TuningSettings {
   // Names of the original design.
   int64_t collective_autotune_timeout_ns =

@@ -71,11 +71,21 @@ struct ProcessorsOfRank {
   bool operator==(const ProcessorsOfRank&) const = default;
 };
 
-// Digests of the nodes of a tune, with their sizes, in their order.
-struct NodeDigests {
-  static constexpr std::string_view kName = "digests of nodes";
-  std::vector<uint64_t> digests{};
-  bool operator==(const NodeDigests&) const = default;
+// Digests of what a rank was given for a tune: of the fields that must be equal, and of the nodes
+// with their sizes, both in their order.
+struct TuneDigests {
+  static constexpr std::string_view kName = "digests of a tune";
+  std::vector<uint64_t> fields{};
+  std::vector<uint64_t> nodes{};
+  bool operator==(const TuneDigests&) const = default;
+};
+
+// One field that differs; without a name: the rank has none there.
+struct FieldText {
+  static constexpr std::string_view kName = "field";
+  std::string name{};
+  std::string value{};
+  bool operator==(const FieldText&) const = default;
 };
 
 // One node that differs, in words; "": the rank has none there.
@@ -196,7 +206,7 @@ struct TraceOfRank {
 
 using StepMessage =
     std::variant<Done, HostOfRank, BackendList, GroupOfRank, MemoryToRegister, GpuOfRank, TableWish,
-                 ProcessorsOfRank, NodeDigests, NodeText, ChoiceListDigests, ChoiceTexts,
+                 ProcessorsOfRank, TuneDigests, FieldText, NodeText, ChoiceListDigests, ChoiceTexts,
                  WinnerFailures, CellBuffers, PreparedChoices, CheckedCall, WarmCalls, TakenSample,
                  ClockReading, ProcessorUse, TraceOfRank>;
 

@@ -55,9 +55,15 @@ struct MessageWriter {
   void operator()(const ProcessorsOfRank& message) const {
     record.mutable_processors_of_rank()->set_usable(message.usable);
   }
-  void operator()(const NodeDigests& message) const {
-    record.mutable_node_digests()->mutable_digests()->Add(message.digests.begin(),
-                                                          message.digests.end());
+  void operator()(const TuneDigests& message) const {
+    proto::TuneDigests& out = *record.mutable_tune_digests();
+    out.mutable_fields()->Add(message.fields.begin(), message.fields.end());
+    out.mutable_nodes()->Add(message.nodes.begin(), message.nodes.end());
+  }
+  void operator()(const FieldText& message) const {
+    proto::FieldText& out = *record.mutable_field_text();
+    out.set_name(message.name);
+    out.set_value(message.value);
   }
   void operator()(const NodeText& message) const {
     record.mutable_node_text()->set_text(message.text);
@@ -178,10 +184,13 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
       return TableWish{in.table_wish().wants_database()};
     case proto::StepRecord::kProcessorsOfRank:
       return ProcessorsOfRank{in.processors_of_rank().usable()};
-    case proto::StepRecord::kNodeDigests: {
-      const auto& digests = in.node_digests().digests();
-      return NodeDigests{{digests.begin(), digests.end()}};
+    case proto::StepRecord::kTuneDigests: {
+      const auto& fields = in.tune_digests().fields();
+      const auto& nodes = in.tune_digests().nodes();
+      return TuneDigests{{fields.begin(), fields.end()}, {nodes.begin(), nodes.end()}};
     }
+    case proto::StepRecord::kFieldText:
+      return FieldText{in.field_text().name(), in.field_text().value()};
     case proto::StepRecord::kNodeText:
       return NodeText{in.node_text().text()};
     case proto::StepRecord::kChoiceListDigests: {

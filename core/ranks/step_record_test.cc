@@ -60,7 +60,8 @@ std::vector<StepMessage> MakeMessagesOfAllTypes() {
   messages.emplace_back(GpuOfRank{50 << 20, "GPU-1", true});
   messages.emplace_back(TableWish{true});
   messages.emplace_back(ProcessorsOfRank{"0-3"});
-  messages.emplace_back(NodeDigests{{UINT64_MAX, 0}});
+  messages.emplace_back(TuneDigests{{1, 0}, {UINT64_MAX, 0, 2}});
+  messages.emplace_back(FieldText{"setting numerics", "same"});
   messages.emplace_back(NodeText{"all_reduce at 64 bytes"});
   messages.emplace_back(ChoiceListDigests{{0, UINT64_MAX}});
   messages.emplace_back(ChoiceTexts{{"host/a as its default", "host/b"}});

@@ -20,16 +20,6 @@ bool IsCollective(const ProgramGraph& graph, size_t node) {
   return std::holds_alternative<CollectiveNode>(graph.nodes()[node]);
 }
 
-// The values that a node reads.
-std::vector<ValueIndex> ReadBy(const ProgramNode& node) {
-  if (const auto* collective = std::get_if<CollectiveNode>(&node)) return {collective->operand};
-  std::vector<ValueIndex> values;
-  for (const Operand& operand : std::get<ComputeNode>(node).operands) {
-    if (!operand.is_literal()) values.push_back(operand.value);
-  }
-  return values;
-}
-
 // The nodes of a graph in groups: a region, a collective without a region, or a local operation.
 // The steps are, level by level, the parts of the local operations with one kind of rows (one row,
 // all, a share), and then the regions and collectives in order.
@@ -100,7 +90,7 @@ class Levels {
 
   int BehindOperands(size_t node) const {
     int level = 0;
-    for (const ValueIndex value : ReadBy(graph_.nodes()[node])) {
+    for (const ValueIndex value : ValuesReadBy(graph_.nodes()[node])) {
       if (graph_.is_input(value)) continue;
       const size_t source = static_cast<size_t>(value) - graph_.inputs().size();
       if (group_of_[source] == group_of_[node]) continue;
@@ -110,7 +100,7 @@ class Levels {
   }
 
   bool ReadsMemoryOf(size_t node, ValueIndex input) const {
-    const std::vector<ValueIndex> read = ReadBy(graph_.nodes()[node]);
+    const std::vector<ValueIndex> read = ValuesReadBy(graph_.nodes()[node]);
     return std::any_of(read.begin(), read.end(),
                        [&](ValueIndex value) { return inputs_.Overlap(value, input); });
   }
@@ -171,13 +161,13 @@ class PartSplitter {
     std::set<ValueIndex> entering;
     std::set<ValueIndex> leaving;
     for (const size_t node : nodes) {
-      for (const ValueIndex value : ReadBy(graph_.nodes()[node])) {
+      for (const ValueIndex value : ValuesReadBy(graph_.nodes()[node])) {
         if (graph_.is_input(value) || !inside.contains(NodeOf(value))) entering.insert(value);
       }
     }
     for (size_t reader = 0; reader < graph_.nodes().size(); ++reader) {
       if (inside.contains(reader)) continue;
-      for (const ValueIndex value : ReadBy(graph_.nodes()[reader])) {
+      for (const ValueIndex value : ValuesReadBy(graph_.nodes()[reader])) {
         if (!graph_.is_input(value) && inside.contains(NodeOf(value))) leaving.insert(value);
       }
     }
@@ -209,9 +199,9 @@ class PartSplitter {
     return ordered;
   }
   bool IsBefore(size_t first, size_t second) const {
-    const std::vector<ValueIndex> read = ReadBy(graph_.nodes()[second]);
+    const std::vector<ValueIndex> read = ValuesReadBy(graph_.nodes()[second]);
     if (std::find(read.begin(), read.end(), graph_.value_of_node(first)) != read.end()) return true;
-    const std::vector<ValueIndex> read_first = ReadBy(graph_.nodes()[first]);
+    const std::vector<ValueIndex> read_first = ValuesReadBy(graph_.nodes()[first]);
     return std::any_of(
         graph_.outputs().begin(), graph_.outputs().end(), [&](const ProgramOutput& output) {
           return output.value == graph_.value_of_node(second) && output.into >= 0 &&
@@ -239,7 +229,7 @@ class RecipeMaker {
                                               : recipe_.first_output() + static_cast<SlotIndex>(i);
     }
     for (const ProgramNode& node : graph.nodes()) {
-      for (const ValueIndex value : ReadBy(node)) ++readers_left_[value];
+      for (const ValueIndex value : ValuesReadBy(node)) ++readers_left_[value];
     }
   }
 
@@ -251,7 +241,7 @@ class RecipeMaker {
     std::map<ValueIndex, int> entering;  // and how many operands it is
     std::map<ValueIndex, int> read_inside;
     for (const size_t node : nodes) {
-      for (const ValueIndex value : ReadBy(graph_.nodes()[node])) {
+      for (const ValueIndex value : ValuesReadBy(graph_.nodes()[node])) {
         const bool is_inner = !graph_.is_input(value) &&
                               inside.contains(static_cast<size_t>(value) - graph_.inputs().size());
         ++(is_inner ? read_inside : entering)[value];
@@ -294,7 +284,7 @@ class RecipeMaker {
     std::vector<ValueIndex> operands;
     std::vector<ValueIndex> values;
     for (const size_t node : bucket) {
-      operands.push_back(ReadBy(graph_.nodes()[node]).front());
+      operands.push_back(ValuesReadBy(graph_.nodes()[node]).front());
       values.push_back(graph_.value_of_node(node));
     }
     recipe_.packs.push_back(std::move(operands));
@@ -486,7 +476,7 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, const InputMap& inputs,
       std::vector<size_t> ordered = nodes;
       if (work.is_bucket()) {
         std::sort(ordered.begin(), ordered.end(), [&](size_t a, size_t b) {
-          return ReadBy(graph.nodes()[a]) < ReadBy(graph.nodes()[b]);
+          return ValuesReadBy(graph.nodes()[a]) < ValuesReadBy(graph.nodes()[b]);
         });
         maker.Pack(ordered);
       }

@@ -5,17 +5,13 @@
 
 #include <string>
 
+#include "core/testing/parsed.h"
+
 namespace cotune {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << graph.error().ToText();
-  return std::move(*graph);
-}
 
 TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
   const Recipe recipe =

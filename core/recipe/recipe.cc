@@ -106,7 +106,8 @@ std::vector<size_t> Recipe::backend_steps() const {
 }
 
 Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Program& program,
-                                              uint64_t rows, uint64_t topology_digest) {
+                                              uint64_t rows, uint64_t topology_digest,
+                                              bool rounds_values) {
   const bool is_as_it_is = recipe.graph == program.graph();
   COTUNE_TRY(const Program own,
              is_as_it_is ? Result<Program>(program) : Program::Bind(recipe.graph, program.group()));
@@ -127,6 +128,7 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
     }
     GroupShape group = program.group();
     group.buffers = is_symmetric ? BufferClass::kSymmetric : BufferClass::kPlain;
+    group.rounds_values = rounds_values;
     const bool is_bucket = step.backend_step()->is_bucket();
     if (is_bucket || step.program.is_single_collective()) {
       Problem problem = is_bucket

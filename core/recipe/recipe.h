@@ -95,11 +95,13 @@ struct BackendCall {
 };
 // The calls of the backend steps at R rows of a program that the recipe runs, in the order of
 // Recipe::backend_steps(). If the program's operands are registered, so are the buffers of a step
-// whose operands and values all are such operands. kUsage: the graph does not fit the group of the
-// program, or a step cannot be sized by its collective. kUnsupported: the recipe has shares of R
-// rows, and R is no multiple of the number of ranks; or a packed value would be too large.
+// whose operands and values all are such operands. `rounds_values` is that of GroupShape for the
+// regions. kUsage: the graph does not fit the group of the program, or
+// a step cannot be sized by its collective. kUnsupported: the recipe has shares of R rows, and R is
+// no multiple of the number of ranks; or a packed value would be too large.
 Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Program& program,
-                                              uint64_t rows, uint64_t topology_digest);
+                                              uint64_t rows, uint64_t topology_digest,
+                                              bool rounds_values = false);
 
 // Each piece of a packed value begins at a multiple of so many bytes. The bytes between two pieces
 // take part in the collective and are never read.

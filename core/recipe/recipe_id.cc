@@ -67,6 +67,10 @@ bool IsCopy(const ProgramGraph& graph, size_t node) {
 
 }  // namespace
 
+std::string RegionName(const ProgramGraph& graph, size_t collective, const std::string& key) {
+  return fmt::format("{} of %{}", key, graph.value_of_node(collective));
+}
+
 std::string FuseText(const ProgramGraph& graph, const Region& region) {
   const size_t collective = CollectiveOf(graph, region);
   std::string text;

@@ -3,6 +3,7 @@
 #ifndef COTUNE_CORE_RECIPE_RECIPE_ID_H_
 #define COTUNE_CORE_RECIPE_RECIPE_ID_H_
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,10 +25,12 @@ inline constexpr std::string_view kViaKey = "via";
 Result<std::string> ViaOf(const ChoiceId& id);
 
 // The value of the key `fuse` for a region: its local operations as distances from its collective
-// in the order of the graph, "-1.1.2" for one before it and two
-// after it. Collectives with the same
+// in the order of the graph, "-1.1.2" for one before it and two after it. Collectives with the same
 // surroundings have the same text.
 std::string FuseText(const ProgramGraph& graph, const Region& region);
+// A region in a text for people: `key`, "fuse=1.2" for example, with its collective: "fuse=1.2 of
+// %3".
+std::string RegionName(const ProgramGraph& graph, size_t collective, const std::string& key);
 
 // The region of a form's position that the key `fuse` of a step names; of a step without it, the
 // collectives of the position alone. kUnsupported: the key names no operation, or the position is a

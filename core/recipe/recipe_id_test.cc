@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/testing/parsed.h"
 #include "core/testing/twin_recipes.h"
 
 namespace cotune {
@@ -16,14 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-ChoiceId Id(const std::string& text) { return ChoiceId::Parse(text).value(); }
-
-ProgramGraph Graph(const std::string& text) {
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  EXPECT_TRUE(graph.has_value()) << graph.error().ToText();
-  return std::move(*graph);
-}
 
 // Two layers with equal surroundings: a cast before the collective, an addition and a relu after.
 ProgramGraph TwoLayers() {

@@ -50,11 +50,6 @@ class Lines {
   std::vector<ListingLine> lines_;
 };
 
-// The region of a collective.
-std::string NameOf(const ProgramGraph& graph, size_t collective, const std::string& key) {
-  return fmt::format("{} of %{}", key, graph.value_of_node(collective));
-}
-
 void AddListed(const ProgramGraph& graph, const ChoiceId& id, Lines& lines) {
   const std::string via = id.HostKey(kViaKey);
   if (!via.empty()) {
@@ -68,41 +63,28 @@ void AddListed(const ProgramGraph& graph, const ChoiceId& id, Lines& lines) {
     const std::string fuse = steps[i].HostKey(kFuseKey);
     if (fuse.empty()) continue;
     const std::string key = fmt::format("{}={}", kFuseKey, fuse);
-    lines.Add(key, NameOf(graph, collectives[i], key) + " is listed");
+    lines.Add(key, RegionName(graph, collectives[i], key) + " is listed");
   }
 }
 
 // Adds what no line is about yet: the list keeps one refusal for all regions that a backend refuses
 // for the same reason.
-void AddOthers(const FormList& forms, const ChoiceList& list, Lines& lines) {
-  constexpr std::string_view kReason = "no backend lists it";
+void AddOthers(std::span<const ConsideredForm> considered, const ChoiceList& list, Lines& lines) {
   const auto is_refused = [&](const std::string& key) {
     return std::any_of(list.refusals.begin(), list.refusals.end(),
                        [&](const Refusal& refusal) { return refusal.choice.ends_with(key); });
   };
-  for (const Form& form : forms.forms) {
-    if (!form.via.empty()) {
-      const std::string key = fmt::format("{}={}", kViaKey, form.via);
-      if (!lines.HasListed(key) && !is_refused(key)) {
-        lines.Add(key, fmt::format("{} is left out: {}", key, kReason));
-      }
-      continue;
-    }
-    for (const Position& position : form.positions) {
-      for (const Region& region : position.regions) {
-        const std::string key = fmt::format("{}={}", kFuseKey, FuseText(form.graph, region));
-        const std::string name = NameOf(form.graph, position.collectives.front(), key);
-        if (lines.HasListed(name) || is_refused(key)) continue;
-        lines.Add(key, fmt::format("{} is left out: {}", name, kReason));
-      }
-    }
+  for (const ConsideredForm& each : considered) {
+    if (lines.HasListed(each.name) || is_refused(each.key)) continue;
+    lines.Add(each.key, fmt::format("{} is left out: no backend lists it", each.name));
   }
 }
 
 }  // namespace
 
 std::vector<ListingLine> ListingLines(const Program& program, const Problem& problem,
-                                      const FormList& forms, const ChoiceList& list) {
+                                      std::span<const ConsideredForm> considered,
+                                      const ChoiceList& list) {
   if (program.is_single_collective()) return {};
   Lines lines(SubjectOf(program, problem));
   for (const Choice& choice : list.choices) {
@@ -112,7 +94,7 @@ std::vector<ListingLine> ListingLines(const Program& program, const Problem& pro
     if (!ConcernsForms(refusal)) continue;
     lines.Add(refusal.choice, fmt::format("{} is left out: {}", refusal.choice, refusal.reason));
   }
-  AddOthers(forms, list, lines);
+  AddOthers(considered, list, lines);
   return lines.Take();
 }
 

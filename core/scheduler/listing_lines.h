@@ -2,13 +2,14 @@
 #ifndef COTUNE_CORE_SCHEDULER_LISTING_LINES_H_
 #define COTUNE_CORE_SCHEDULER_LISTING_LINES_H_
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/choice/choice_lists.h"
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
-#include "core/recipe/recipe_source.h"
 
 namespace cotune {
 
@@ -19,10 +20,11 @@ struct ListingLine {
 
 // One line for each form and region that a choice of the list runs, in the order of the list, then
 // one for each refusal that concerns a form or a region, with its reason, and one for each other
-// form and region of `forms`, for which the list keeps no reason of its own. Empty for a single
-// collective, which has neither. Pure.
+// form and region that was considered, for which the list keeps no reason of its own. Empty for a
+// single collective, which has neither. Pure.
 std::vector<ListingLine> ListingLines(const Program& program, const Problem& problem,
-                                      const FormList& forms, const ChoiceList& list);
+                                      std::span<const ConsideredForm> considered,
+                                      const ChoiceList& list);
 
 }  // namespace cotune
 

@@ -9,12 +9,19 @@
 
 namespace cotune {
 
-AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
+AgreedFields FieldsOfTune(const AgreedFields& agreed, const TuningSettings& settings) {
+  AgreedFields fields;
+  for (auto& [name, value] : settings.AgreedValues()) {
+    fields.emplace_back("setting " + name, std::move(value));
+  }
+  fields.insert(fields.end(), agreed.begin(), agreed.end());
+  return fields;
+}
+
+AgreedFields PreSyncFields(const AgreedFields& agreed, const TuningSettings& settings,
                            std::span<const std::unique_ptr<MultiTemplate>> nodes,
                            size_t nodes_before) {
-  for (auto& [name, value] : settings.AgreedValues()) {
-    agreed.emplace_back("setting " + name, std::move(value));
-  }
+  AgreedFields fields = FieldsOfTune(agreed, settings);
   // In words as far as there is room, so that a difference can be read; the digest covers the rest.
   constexpr size_t kNodesInWords = 64;
   std::string texts;
@@ -22,7 +29,7 @@ AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
     const Program& program = nodes[i]->program();
     const std::vector<uint64_t>& hints = nodes[i]->size_hints_bytes();
     if (i < kNodesInWords) {
-      agreed.emplace_back(
+      fields.emplace_back(
           fmt::format("node {}", nodes_before + i + 1),
           fmt::format("{}, {} from {} to {} bytes", ToText(program.anchor()),
                       hints.size() == 1 ? "1 size" : fmt::format("{} sizes", hints.size()),
@@ -31,8 +38,8 @@ AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
     texts += program.ToText();
     for (uint64_t hint : hints) texts += fmt::format("{} ", hint);
   }
-  agreed.emplace_back("programs", Sha256Hex(texts).substr(0, 16));
-  return agreed;
+  fields.emplace_back("programs", Sha256Hex(texts).substr(0, 16));
+  return fields;
 }
 
 }  // namespace cotune

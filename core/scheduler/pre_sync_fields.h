@@ -1,4 +1,4 @@
-// Everything about a tune that must be equal on all ranks, as they compare it at the pre-sync.
+// Everything about a tune that must be equal on all ranks.
 #ifndef COTUNE_CORE_SCHEDULER_PRE_SYNC_FIELDS_H_
 #define COTUNE_CORE_SCHEDULER_PRE_SYNC_FIELDS_H_
 
@@ -12,9 +12,13 @@
 
 namespace cotune {
 
-// Adds settings and nodes to `agreed`; in front of these nodes the tune has had `nodes_before`.
-// Pure.
-AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
+// The settings, then `agreed`. An error names the first field that differs, and others may follow
+// from a setting, as the table in force does from numerics. Compared before anything is made. Pure.
+AgreedFields FieldsOfTune(const AgreedFields& agreed, const TuningSettings& settings);
+
+// The same with the nodes, of which the tune has had `nodes_before` others; compared at the
+// pre-sync, so that ranks which meet in its window are at the same nodes of the same tune. Pure.
+AgreedFields PreSyncFields(const AgreedFields& agreed, const TuningSettings& settings,
                            std::span<const std::unique_ptr<MultiTemplate>> nodes,
                            size_t nodes_before = 0);
 

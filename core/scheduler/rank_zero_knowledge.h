@@ -20,7 +20,7 @@ namespace cotune {
 Result<std::vector<LeftOutChoice>> ShareLeftOut(RankExchange& exchange, KnownCells* known,
                                                 int64_t deadline_ns);
 // The results that earlier tunes have left for these cells, which are the same on all ranks
-// (CompareNodes), decided by `rules`. A cell whose winner is left out is not known.
+// (CompareTunes), decided by `rules`. A cell whose winner is left out is not known.
 Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
     RankExchange& exchange, KnownCells* known, std::span<const CellPlace> places,
     std::span<const LeftOutChoice> left_out, const SelectionRules& rules, int64_t deadline_ns);

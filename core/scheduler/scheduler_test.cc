@@ -137,15 +137,47 @@ TEST(SchedulerTest, DifferentChoiceListsAreNamed) {
   }
 }
 
-TEST(SchedulerTest, DifferentSettingsAreNamed) {
+// The ranks compare them before any of them prepares a choice, and so before one can be late.
+TEST(SchedulerTest, DifferentSettingsAreNamedBeforeAnythingIsMade) {
+  for (const bool is_deferred : {true, false}) {
+    SCOPED_TRACE(is_deferred);
+    Tune tune;
+    tune.world_size = 3;
+    tune.late_ranks = {1};
+    tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+    tune.settings.enable_collective_multitemplate = is_deferred;
+    tune.change_settings = [](int rank, TuningSettings& settings) {
+      if (rank == 1) settings.collective_benchmark_nruns = 49;
+    };
+    int pre_syncs = 0;
+    for (const RankView& view : RunTune(tune, &pre_syncs)) {
+      ASSERT_FALSE(view.outcome.has_value());
+      EXPECT_EQ(view.outcome.error().code, ErrorCode::kDisagreement);
+      EXPECT_EQ(view.outcome.error().what,
+                "rank 1 disagrees about 'setting collective_benchmark_nruns': rank 1 has '49', and "
+                "the other ranks have '50'");
+      EXPECT_EQ(view.outcome.error().ranks, std::vector<int>{1});
+      EXPECT_EQ(view.plans_prepared, 0);
+    }
+    EXPECT_EQ(pre_syncs, 0);
+  }
+}
+
+// The cause is named, not the nodes that follow from it.
+TEST(SchedulerTest, ASettingThatMakesOtherNodesIsNamed) {
   Tune tune;
   tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.node_sizes = {{}};
+  tune.settings.collective_multi_kernel_hints_bytes = {2048};
   tune.change_settings = [](int rank, TuningSettings& settings) {
-    if (rank == 1) settings.collective_benchmark_nruns = 49;
+    if (rank == 0) settings.collective_multi_kernel_hints_bytes = {4096};
   };
-  const std::vector<RankView> views = RunTune(tune);
-  ASSERT_FALSE(views[0].outcome.has_value());
-  EXPECT_EQ(views[0].outcome.error().what, "setting collective_benchmark_nruns=49");
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().what,
+              "rank 1 disagrees about 'setting collective_multi_kernel_hints_bytes': rank 1 has "
+              "'2048', and rank 0 has '4096'");
+  }
 }
 
 TEST(SchedulerTest, WhatIsTunedIsMergedIntoTheTableInForceSizeBySize) {

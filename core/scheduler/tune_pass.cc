@@ -12,9 +12,9 @@
 #include "core/ranks/step_record.h"
 #include "core/scheduler/cell_timing.h"
 #include "core/scheduler/listing_lines.h"
-#include "core/scheduler/node_comparison.h"
 #include "core/scheduler/pre_sync_fields.h"
 #include "core/scheduler/rank_zero_knowledge.h"
+#include "core/scheduler/tune_comparison.h"
 #include "core/scheduler/tune_cost.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -60,19 +60,17 @@ void TunePass::ListChoices() {
                           ToText(node.program().anchor()));
     for (uint64_t hint : node.size_hints_bytes()) {
       const ChoiceList& list = node.ListChoices(parts_.groups, hint);
-      if (parts_.exchange.rank() == 0) LogListing(node, node.ProblemAt(hint), list);
+      if (parts_.exchange.rank() == 0) LogListing(node, hint, list);
     }
   }
 }
 
-void TunePass::LogListing(const MultiTemplate& node, const Problem& problem,
+void TunePass::LogListing(const MultiTemplate& node, uint64_t hint_bytes,
                           const ChoiceList& list) const {
   const Program& program = node.program();
-  const ProgramSupport& support = parts_.groups.program_support();
-  if (program.is_single_collective() || support.recipes == nullptr) return;
-  const FormList forms = support.recipes->Forms(program, program.RowsAt(problem), support.fusion);
   const std::string name = ToText(program.anchor());
-  for (const ListingLine& line : ListingLines(program, problem, forms, list)) {
+  for (const ListingLine& line :
+       ListingLines(program, node.ProblemAt(hint_bytes), node.considered(hint_bytes), list)) {
     parts_.observer.OnEvent({.type = EventType::kLine,
                              .severity = Severity::kDebug,
                              .name = line.text,
@@ -83,8 +81,8 @@ void TunePass::LogListing(const MultiTemplate& node, const Problem& problem,
 
 Status TunePass::LookUpKnownCells() {
   const StageSpan stage(parts_.observer, Stage::kKnownCells);
-  if (Status same = CompareNodes(parts_.exchange, std::span(state_.nodes).subspan(first_), first_,
-                                 WarmDeadlineNs());
+  if (Status same = CompareTunes(parts_.exchange, FieldsOfTune(state_.agreed, settings_),
+                                 std::span(state_.nodes).subspan(first_), first_, WarmDeadlineNs());
       !same) {
     return same;
   }

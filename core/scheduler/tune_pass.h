@@ -30,7 +30,7 @@ class TunePass {
  private:
   void ListChoices();
   // Logs what a list has, and what it leaves out. By rank 0: the lists of all ranks are equal.
-  void LogListing(const MultiTemplate& node, const Problem& problem, const ChoiceList& list) const;
+  void LogListing(const MultiTemplate& node, uint64_t hint_bytes, const ChoiceList& list) const;
   // Parts the cells into those that rank 0 knows and those to measure, without the choices that
   // have ended a tune.
   Status LookUpKnownCells();

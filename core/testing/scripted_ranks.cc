@@ -528,6 +528,7 @@ Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program& program, cons
       return std::make_unique<PlanForTest>(*this, problem, scripted);
     }
     if (scripted.fused_cost_ns == nullptr) break;
+    backend_.roundings_of_regions.insert(program.group().rounds_values);
     return std::make_unique<RegionPlanForTest>(*this, program, problem, scripted);
   }
   return Fail(ErrorCode::kUnsupported, "no such choice");
@@ -545,8 +546,13 @@ ChoiceList BackendForTest::ListChoices(const Program& program, const Problem&) c
       list.refusals.push_back({id.text(), scripted.refused});
       continue;
     }
+    if (scripted.keeps_values_wide && program.group().rounds_values) {
+      list.refusals.push_back({id.text(), "it keeps values wide"});
+      continue;
+    }
     Choice choice{.id = id, .is_default = scripted.is_default};
     choice.is_reproducible = scripted.is_reproducible;
+    choice.numerics = scripted.numerics;
     list.choices.push_back(std::move(choice));
   }
   return list;

@@ -78,6 +78,8 @@ struct ScriptedChoice {
   std::function<bool()> launch_fails = nullptr;  // asked by each launch of this rank
   int wrong_on_rank = -1;                        // one element
   bool is_reproducible = false;                  // as in Choice
+  std::string numerics{};                        // as in Choice
+  bool keeps_values_wide = false;                // refuses regions that round every value
   int ulp_on_rank = -1;                          // where an element has the next bits
   int overruns_on_rank = -1;                     // writes one byte behind the receive buffer
   bool keeps_first_buffer = false;               // receives where the plan's first call did
@@ -116,7 +118,8 @@ class BackendForTest final : public Backend {
   bool part_ulp_is_in_replicated = true;
   int groups_created = 0;
   int plans_prepared = 0;
-  int register_fails_on_rank = -1;  // memory with its groups, with this code
+  std::set<bool> roundings_of_regions;  // GroupShape::rounds_values of all prepared regions
+  int register_fails_on_rank = -1;      // memory with its groups, with this code
   ErrorCode register_error = ErrorCode::kUnsupported;
   uint64_t registered_bytes = 0;       // by its groups now
   std::set<const void*> recv_buffers;  // of all calls

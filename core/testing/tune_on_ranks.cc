@@ -64,8 +64,10 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);
       const UnfusedRecipes unfused;
+      (*groups)->set_numerics(settings.numerics);
       (*groups)->set_program_support({.part_backend = &backend,
                                       .temporaries = &temporaries,
+                                      .rounds_values = settings.numerics == NumericsRule::kSame,
                                       .recipes = tune.recipes != nullptr ? tune.recipes : &unfused,
                                       .fusion = settings.fusion});
       view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);
@@ -75,14 +77,11 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       Scheduler scheduler(parts, settings, {}, tune.base);
       Tune own = tune;
       if (tune.change_nodes) tune.change_nodes(rank, own.node_programs, own.node_sizes);
-      for (size_t i = 0; i < own.node_sizes.size(); ++i) {
-        const Status added = scheduler.AddNode(ProgramOfNode(own, i), own.node_sizes[i], 7);
-        if (!added) {
-          view.outcome = Propagate(added);
-          return;
-        }
+      Status added;
+      for (size_t i = 0; i < own.node_sizes.size() && added; ++i) {
+        added = scheduler.AddNode(ProgramOfNode(own, i), own.node_sizes[i], 7);
       }
-      view.outcome = scheduler.Resolve();
+      view.outcome = added ? scheduler.Resolve() : Propagate(added);
       for (const auto& node : scheduler.nodes()) {
         for (const auto& [bytes, decided] : node->cells()) {
           view.cells.push_back(decided.cell);
@@ -91,6 +90,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       EXPECT_EQ(backend.registered_bytes, 0u) << "memory of a tune is given back";
       view.groups_created = backend.groups_created;
       view.plans_prepared = backend.plans_prepared;
+      view.roundings_of_regions = backend.roundings_of_regions;
       view.recv_buffers = backend.recv_buffers.size();
     });
   }

@@ -271,6 +271,7 @@ std::vector<cotune_problem_t> CollectivesOf(const sdk::Program& region) {
 std::string WhyRegionRefused(const ScriptedChoice& choice, const sdk::Program& region) {
   if (!choice.region_refused.empty()) return choice.region_refused;
   if (choice.fuses == 0) return "runs collectives alone";
+  if (choice.keeps_wide && region.rounds_values) return "keeps values wider than their dtype";
   const std::vector<cotune_problem_t> collectives = CollectivesOf(region);
   const size_t operations = region.nodes.size() - collectives.size();
   if (operations > choice.fuses) {

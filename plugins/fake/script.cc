@@ -115,13 +115,15 @@ std::string ReadChoice(std::string_view rest, Script& script) {
     const size_t equals = word.find('=');
     const bool is_known = equals == std::string_view::npos
                               ? word == "default" || word == "collective_prepare" ||
-                                    word == "names_late" || word == "region_compile_fails"
+                                    word == "names_late" || word == "region_compile_fails" ||
+                                    word == "keeps_wide"
                               : SetValue(word.substr(0, equals), word.substr(equals + 1), choice);
     if (!is_known) return fmt::format("cannot read '{}'", word);
     choice.is_default = choice.is_default || word == "default";
     choice.collective_prepare = choice.collective_prepare || word == "collective_prepare";
     choice.names_late = choice.names_late || word == "names_late";
     choice.region_compile_fails = choice.region_compile_fails || word == "region_compile_fails";
+    choice.keeps_wide = choice.keeps_wide || word == "keeps_wide";
   }
   script.choices.push_back(std::move(choice));
   return "";

@@ -30,6 +30,8 @@
 //     fuse_cost_us=N              a call of a region takes at least this long, instead of the costs
 //                                 above
 //     region_refused=REASON       refused for regions; underscores stand for spaces
+//     keeps_wide                  refused for regions in which every value is rounded to its dtype
+//                                 (numerics=same)
 //     region_compile_fails        prepare of a region fails
 //     region_hangs_on=RANK        this rank never takes part in a region
 //     wrong_epilogue_on=RANK      the last element of the last output of a region is wrong
@@ -106,6 +108,7 @@ struct ScriptedChoice {
   uint32_t fuses = 0;  // 0: no regions
   double fuse_cost_us = -1;
   std::string region_refused;
+  bool keeps_wide = false;
   bool region_compile_fails = false;
   int32_t region_hangs_on = -1;
   int32_t wrong_epilogue_on = -1;

@@ -43,7 +43,8 @@ RegionRequest RegionOf(const Program& program, const Problem& problem) {
   return {.region = program.graph().Lower(),
           .rows = program.RowsAt(problem),
           .group = program.group(),
-          .topology_digest = problem.topology_digest};
+          .topology_digest = problem.topology_digest,
+          .rounds_values = program.group().rounds_values};
 }
 
 AbiProgram ToAbi(const RegionRequest& request) {

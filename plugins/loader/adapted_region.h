@@ -17,9 +17,7 @@ struct RegionRequest {
   uint64_t rows = 0;    // R
   GroupShape group;
   uint64_t topology_digest = 0;
-  // Every value is rounded to its dtype. Core lists no region under numerics=same, so that no
-  // caller asks for it.
-  bool rounds_values = false;
+  bool rounds_values = false;  // as in GroupShape
 };
 
 // program: no single collective. problem: of its anchor.

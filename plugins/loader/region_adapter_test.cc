@@ -163,6 +163,19 @@ TEST_F(RegionAdapterTest, OfRegisteredOperandsSaysSo) {
   EXPECT_EQ(state.flags, uint32_t{COTUNE_PROGRAM_SYMMETRIC});
 }
 
+TEST_F(RegionAdapterTest, IsListedAndPreparedWithEveryValueRoundedIfTheProgramSaysSo) {
+  const Program rounded =
+      Program::Bind(graph_, {MemoryKind::kHost, 4, 2, BufferClass::kPlain, true}).value();
+  probe_.choices = {Entry("a", COTUNE_CHOICE_DEFAULT)};
+  EXPECT_THAT(backend_->ListChoices(rounded, rounded.ProblemAtRows(6, 0)).choices, SizeIs(1));
+  EXPECT_EQ(state.flags, uint32_t{COTUNE_PROGRAM_ROUNDS_VALUES});
+  state.flags = 0;
+  const Choice choice{.id = ChoiceId::Parse("probe/a").value()};
+  const auto group = Group();
+  ASSERT_TRUE(group->Prepare(rounded, rounded.ProblemAtRows(6, 0), choice, 5).has_value());
+  EXPECT_EQ(state.flags, uint32_t{COTUNE_PROGRAM_ROUNDS_VALUES});
+}
+
 TEST_F(RegionAdapterTest, EntriesThatBreakTheRulesAreRefusedAlone) {
   cotune_choice_t refused = Entry("c");
   refused.status = COTUNE_UNSUPPORTED;

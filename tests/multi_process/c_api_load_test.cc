@@ -195,8 +195,9 @@ TEST_F(CApiLoad, ATuneBySameNumericsDropsWinnersOfAnyAndCallsFollowIt) {
                           HasSubstr("cotune_tune_options"), HasSubstr("COTUNE_NUMERICS_SAME"))));
     EXPECT_THAT(ranks.LinesOf(rank, "any "), ElementsAre("0 "));
     EXPECT_THAT(ranks.LinesOf(rank, "after_any "), ElementsAre(HasSubstr("runs fake/tree")));
-    EXPECT_THAT(ranks.LinesOf(rank, "differing "),
-                ElementsAre(AllOf(StartsWith("12 "), HasSubstr("disagrees about 'numerics'"))));
+    EXPECT_THAT(
+        ranks.LinesOf(rank, "differing "),
+        ElementsAre(AllOf(StartsWith("12 "), HasSubstr("disagrees about 'setting numerics'"))));
     EXPECT_THAT(ranks.LinesOf(rank, "after_differing "), ElementsAre(HasSubstr("runs fake/tree")));
     EXPECT_THAT(ranks.LinesOf(rank, "same "), ElementsAre("0 "));
     EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));

@@ -12,6 +12,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/float16.h"
@@ -21,12 +22,15 @@
 #include "core/problem/program_evaluator.h"
 #include "core/problem/tuning_settings.h"
 #include "core/selection/dispatch_table.h"
+#include "core/selection/measured_winners.h"
+#include "core/selection/next_best.h"
 #include "core/testing/random_program.h"
 #include "fmt/format.h"
 #include "integration/dispatcher.h"
 #include "integration/job.h"
 #include "plugins/host/backend.h"
 #include "tests/multi_process/testing/rank_processes.h"
+#include "tests/multi_process/testing/reference_operands.h"
 
 namespace cotune {
 namespace {
@@ -41,71 +45,14 @@ constexpr uint64_t kProgramsBySame = 60;
 #endif
 using Bytes = std::vector<std::byte>;
 
-// The operands of a program on one rank, and what must come out.
-struct Operands {
-  Operands(const Program& program, uint64_t rows, int rank, uint32_t salt) {
-    const ProgramGraph& graph = program.graph();
-    const int world_size = program.group().world_size;
-    const ProgramDataSet data{.rows = rows, .world_size = world_size, .salt = salt};
-    std::vector<std::vector<Bytes>> of_ranks;
-    for (int each = 0; each < world_size; ++each) {
-      auto& inputs = of_ranks.emplace_back();
-      for (size_t i = 0; i < graph.inputs().size(); ++i) {
-        const auto value = static_cast<ValueIndex>(i);
-        const ValueType& type = graph.type(value);
-        inputs.push_back(RepeatedRows(InputPeriod(graph, i, each, data),
-                                      type.columns * SizeBytes(type.dtype),
-                                      program.RowsOf(value, rows)));
-      }
-    }
-    expected =
-        EvaluateProgram(graph, rows, world_size, of_ranks).value()[static_cast<size_t>(rank)];
-    sent = of_ranks[static_cast<size_t>(rank)];
-  }
-
-  // Runs the caller once; "" when all values are right.
-  std::string Run(const Program& program, uint64_t rows, ChoiceCaller& caller, const Clock& clock) {
-    return RunBy(program, rows, [&](LaunchArguments arguments) {
-      arguments.deadline_ns = clock.now_ns() + 60 * kSecondNs;
-      return caller.Launch(arguments, clock);
-    });
-  }
-
-  // The same for any function that runs the program with these operands.
-  std::string RunBy(const Program& program, uint64_t rows,
-                    const std::function<Status(const LaunchArguments&)>& run) {
-    std::vector<Bytes> inputs = sent;
-    std::vector<Bytes> outputs;
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    for (const Bytes& input : inputs) from.push_back(input.data());
-    outputs.reserve(expected.size());
-    for (const ProgramOutput& output : program.graph().outputs()) {
-      outputs.emplace_back(output.into < 0 ? program.BytesOf(output.value, rows) : 0,
-                           std::byte{0xFF});
-      to.push_back(output.into < 0 ? outputs.back().data()
-                                   : inputs[static_cast<size_t>(output.into)].data());
-    }
-    LaunchArguments arguments;
-    arguments.inputs = from;
-    arguments.outputs = to;
-    if (program.is_single_collective()) {
-      arguments.send = from.front();
-      arguments.recv = to.front();
-    }
-    if (Status ran = run(arguments); !ran) return ran.error().ToText();
-    for (size_t i = 0; i < expected.size(); ++i) {
-      const int32_t into = program.graph().outputs()[i].into;
-      const Bytes& seen = into < 0 ? outputs[i] : inputs[static_cast<size_t>(into)];
-      const uint64_t wrong = CountWrong(expected[i], seen);
-      if (wrong > 0) return fmt::format("output {} has {} wrong elements", i, wrong);
-    }
-    return "";
-  }
-
-  std::vector<Bytes> sent;
-  std::vector<EvaluatedValue> expected;
-};
+// Runs the caller once; "" when all values are right.
+std::string RunCaller(ReferenceOperands& operands, const Program& program, uint64_t rows,
+                      ChoiceCaller& caller, const Clock& clock) {
+  return operands.RunBy(program, rows, [&](LaunchArguments arguments) {
+    arguments.deadline_ns = clock.now_ns() + 60 * kSecondNs;
+    return caller.Launch(arguments, clock);
+  });
+}
 
 // Runs every choice of one program; "" when all are right.
 std::string RunChoices(Job& job, const std::string& text, uint64_t rows, uint32_t salt,
@@ -116,7 +63,7 @@ std::string RunChoices(Job& job, const std::string& text, uint64_t rows, uint32_
   const Program program =
       Program::Bind(*graph, {MemoryKind::kHost, job.world_size(), job.world_size()}).value();
   const Problem problem = program.ProblemAtRows(rows, job.topology_digest());
-  Operands operands(program, rows, job.rank(), salt);
+  ReferenceOperands operands(program, rows, job.rank(), salt);
   for (const Choice& choice : ListChoicesOf(job.groups(), program, problem).choices) {
     // A part of them, because each of these lists the choices anew.
     const bool is_looked_for = choices % 5 == 0;
@@ -131,7 +78,7 @@ std::string RunChoices(Job& job, const std::string& text, uint64_t rows, uint32_
     if (Status ready = (*caller)->Precompile(job.clock().now_ns() + 60 * kSecondNs); !ready) {
       return ready.error().ToText();
     }
-    const std::string wrong = operands.Run(program, rows, **caller, job.clock());
+    const std::string wrong = RunCaller(operands, program, rows, **caller, job.clock());
     if (!wrong.empty()) return choice.id.text() + ": " + wrong;
     ++choices;
   }
@@ -168,7 +115,7 @@ std::string RunSplitChoices(Job& job, const std::string& text, uint64_t rows, ui
   const Program program =
       Program::Bind(graph, {MemoryKind::kHost, job.world_size(), job.world_size()}).value();
   const Problem problem = program.ProblemAtRows(rows, job.topology_digest());
-  Operands operands(program, rows, job.rank(), salt);
+  ReferenceOperands operands(program, rows, job.rank(), salt);
   int split = 0;
   for (const Choice& listed : ListChoicesOf(job.groups(), program, problem).choices) {
     if (listed.id.HostKey("via") != "split") continue;
@@ -179,7 +126,7 @@ std::string RunSplitChoices(Job& job, const std::string& text, uint64_t rows, ui
     if (Status ready = (*caller)->Precompile(job.clock().now_ns() + 60 * kSecondNs); !ready) {
       return ready.error().ToText();
     }
-    const std::string wrong = operands.Run(program, rows, **caller, job.clock());
+    const std::string wrong = RunCaller(operands, program, rows, **caller, job.clock());
     if (!wrong.empty()) return listed.id.text() + ": " + wrong;
     ++split;
   }
@@ -206,24 +153,35 @@ std::string RefuseUnevenRows(Job& job, const std::string& text) {
   return "no choice splits it";
 }
 
-// Calls by a table that names a choice of the form via=split for every size: rows that the ranks
-// can share run by it, and others by the default. "" when all values are right.
-std::string RunSplitOfTable(Job& job, const std::string& text) {
+// Calls by a table whose winner splits the rows, at rows that the ranks can share and at others.
+// These run the next best choice of the table if there is one, and else the default. "" when all
+// values are right.
+std::string RunSplitOfTable(Job& job, const std::string& text, bool has_next_best) {
   const ProgramGraph graph = ProgramGraph::Parse(text).value();
   const Program program =
       Program::Bind(graph, {MemoryKind::kHost, job.world_size(), job.world_size()}).value();
   const auto shared = static_cast<uint64_t>(job.world_size()) * 4;
-  std::optional<ChoiceId> id;
   const Problem problem = program.ProblemAtRows(shared, job.topology_digest());
+  const Problem uneven = program.ProblemAtRows(shared + 1, job.topology_digest());
+  std::optional<ChoiceId> split;
+  std::optional<ChoiceId> next_best;
+  std::string by_default;
   for (const Choice& choice : ListChoicesOf(job.groups(), program, problem).choices) {
-    if (!id && choice.id.HostKey("via") == "split") id = choice.id;
+    if (!split && choice.id.HostKey("via") == "split") split = choice.id;
+    if (choice.is_default) by_default = choice.id.text();
+    const bool is_other = !choice.is_default && !choice.id.has_host_keys() &&
+                          FindChoice(job.groups(), program, uneven, choice.id).has_value();
+    if (!next_best && is_other) next_best = choice.id;
   }
-  if (!id) return "no choice splits it";
+  if (!split || !next_best) return "no choice splits it, or there is one choice beside";
+  MeasuredWinner winner{*split};
+  if (has_next_best) winner.next_best = NextBest({*next_best});
+  MeasuredWinners winners;
+  winners.Put(DispatchKey::Of(program.anchor()), problem.bytes(), std::move(winner));
   Dispatcher dispatcher(job);
-  dispatcher.SetTable(*DispatchTable::Build(
-      {DispatchRow{DispatchKey::Of(program.anchor()), {{0, UINT64_MAX, *id}}}}));
+  dispatcher.SetTable(winners.BuildTable().value());
   for (const uint64_t rows : {shared, shared + 1}) {
-    Operands operands(program, rows, job.rank(), 1);
+    const ReferenceOperands operands(program, rows, job.rank(), 1);
     std::string chosen;
     const std::string wrong =
         operands.RunBy(program, rows, [&](const LaunchArguments& arguments) -> Status {
@@ -233,12 +191,15 @@ std::string RunSplitOfTable(Job& job, const std::string& text) {
                                  .outputs = arguments.outputs};
           COTUNE_RETURN_IF_ERROR(dispatcher.Run(call));
           COTUNE_TRY(const CallExplanation explanation, dispatcher.Explain(call));
-          chosen = explanation.choice.HostKey("via");
+          chosen = fmt::format("{}{}", explanation.choice.text(),
+                               explanation.is_next_best ? ", the next best" : "");
           return {};
         });
     if (!wrong.empty()) return fmt::format("{} rows: {}", rows, wrong);
-    if (chosen != (rows == shared ? "split" : ""))
-      return fmt::format("{} rows by {}", rows, chosen);
+    const std::string of_uneven =
+        has_next_best ? next_best->text() + ", the next best" : by_default;
+    const std::string expected = rows == shared ? split->text() : of_uneven;
+    if (chosen != expected) return fmt::format("{} rows by {}, not {}", rows, chosen, expected);
   }
   return "";
 }
@@ -438,7 +399,8 @@ TEST_P(ProgramChoices, SplitProgramsGiveWhatTheEvaluatorGives) {
           return 1;
         }
         for (const std::string& wrong :
-             {RefuseUnevenRows(**job, text), RunSplitOfTable(**job, text)}) {
+             {RefuseUnevenRows(**job, text), RunSplitOfTable(**job, text, false),
+              RunSplitOfTable(**job, text, true)}) {
           if (!wrong.empty()) link.Report(fmt::format("wrong: {}\n{}", wrong, text));
         }
       }

@@ -16,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -29,8 +30,9 @@ constexpr char kFused[] = "fake/two?fuse=1";
 // takes 30 ms; the second takes longer, and runs regions by the words of the test.
 class ProgramRegions : public ::testing::Test {
  protected:
-  void Tune(const std::string& words) {
+  void Tune(const std::string& words, NumericsRule numerics = NumericsRule::kAny) {
     JobScript script = DefaultScript(folder_);
+    script.settings.numerics = numerics;
     script.world_size = kRanks;
     script.collectives = {};
     script.calls = 0;
@@ -42,8 +44,15 @@ class ProgramRegions : public ::testing::Test {
         "%2 = silu %1\n"
         "return %2\n"};
     script.recipes = std::make_shared<TwinRecipes>(/*with_regions=*/true);
-    script.fake_script =
-        "choice one default cost_us=30000; choice two cost_us=90000 fuses=4 " + words + "; parts";
+    script.fake_script = fmt::format(
+        "choice one default cost_us=30000 numerics=rank_order_f32; "
+        "choice two cost_us=90000 numerics=rank_order_f32 fuses=4 {}; parts",
+        words);
+    Run(script);
+  }
+
+  // Starts the ranks; all of them end well, in the same way.
+  void Run(const JobScript& script) {
     StartJob(ranks_, script);
     ASSERT_TRUE(ranks_.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks_.Transcript();
     for (size_t rank = 0; rank < kRanks; ++rank) {
@@ -52,6 +61,30 @@ class ProgramRegions : public ::testing::Test {
       for (const char* kind : {"verdict ", "refusal ", "winner ", "outcome ", "table "}) {
         EXPECT_EQ(ranks_.LinesOf(rank, kind), ranks_.LinesOf(0, kind)) << ranks_.Transcript();
       }
+    }
+  }
+
+  // Tunes a program whose output overwrites an input of the region, and calls it.
+  void TuneAndCall(NumericsRule numerics) {
+    JobScript script = DefaultScript(folder_);
+    script.world_size = kRanks;
+    script.collectives = {};
+    script.calls = 0;
+    script.program_calls = 2;
+    script.settings.numerics = numerics;
+    script.programs = {
+        "%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%s = all_reduce sum %x\n"
+        "%t = add %s, %r\nreturn %t into %r, %s\n"};
+    script.fake_script =
+        "choice one default cost_us=30000 numerics=rank_order_f32; "
+        "choice two cost_us=90000 numerics=rank_order_f32 fuses=1 fuse_cost_us=2000; parts";
+    Run(script);
+    ExpectWinner(kFused);
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_THAT(ranks_.LinesOf(rank, "program at "),
+                  ElementsAre("32 rows by fake/two?fuse=1", "32 rows by fake/two?fuse=1",
+                              "48 rows by fake/two?fuse=1", "48 rows by fake/two?fuse=1"))
+          << ranks_.Transcript();
     }
   }
 
@@ -121,6 +154,31 @@ TEST_F(ProgramRegions, OfNoKindKeepTheReasonOfTheBackend) {
               Contains(HasSubstr(" fake with fuse=1: no unit for them")))
       << ranks_.Transcript();
 }
+
+// A flag asks the plugin to round every value.
+TEST_F(ProgramRegions, WinByTheSameNumericsIfThePluginRoundsEveryValue) {
+  Tune("fuse_cost_us=2000", NumericsRule::kSame);
+  ExpectWinner(kFused);
+}
+
+TEST_F(ProgramRegions, AreRefusedByTheSameNumericsIfThePluginKeepsValuesWide) {
+  Tune("fuse_cost_us=2000 keeps_wide", NumericsRule::kSame);
+  ExpectWinner("fake/one");
+  EXPECT_THAT(ranks_.LinesOf(0, "refusal "),
+              Contains(HasSubstr(" fake/two with fuse=1: keeps values wider than their dtype")))
+      << ranks_.Transcript();
+}
+
+TEST_F(ProgramRegions, MayKeepValuesWideByAnyNumerics) {
+  Tune("fuse_cost_us=2000 keeps_wide");
+  ExpectWinner(kFused);
+}
+
+// Calls after the tune run the region by the table, at the tuned size and at another one. Its
+// output overwrites an input that the region reads.
+TEST_F(ProgramRegions, RunCallsAfterTheTuneAndOverwriteInputs) { TuneAndCall(NumericsRule::kAny); }
+
+TEST_F(ProgramRegions, RunCallsByTheSameNumericsAfterTheTune) { TuneAndCall(NumericsRule::kSame); }
 
 }  // namespace
 }  // namespace cotune

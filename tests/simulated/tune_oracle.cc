@@ -32,7 +32,7 @@ std::string NameOfDifference(const TuneSchedule& schedule) {
     case Difference::kSetting:
       return "collective_benchmark_nruns";
     case Difference::kMode:
-      return schedule.usual.nodes.size() > 1 ? "in node 2:" : "enable_collective_multitemplate";
+      return "enable_collective_multitemplate";
     case Difference::kField:
       return "code";
     case Difference::kFusion:
@@ -204,10 +204,9 @@ std::optional<ChoiceId> AmongDefaults(const TuneOfRank& tune, const ChoiceId& id
   return regions > 1 ? std::nullopt : std::optional(ChoiceId::Join(steps));
 }
 
-// The lowest costs of choices that are right everywhere. The second heat combines choices of the
-// form that was the fastest in the first. If a program has several forms, regions therefore count
-// only as the first heat has them. So they do if the default fails, because a region among defaults
-// then has no time by which the second heat could choose it.
+// The lowest costs of choices that are right everywhere. Regions count only as the first heat has
+// them if the default fails, because a region among defaults then has no time by which the second
+// heat could choose it.
 struct LowestCosts {
   int64_t unfused_ns = INT64_MAX;
   int64_t fused_ns = INT64_MAX;  // all choices with regions, or of another form
@@ -223,7 +222,7 @@ LowestCosts LowestCostsOf(const TuneOfRank& tune, const Program& program, const 
     for (const ChoiceId& cheapest : CheapestChoices(tune, program, anchor, form)) {
       std::optional<ChoiceId> id = cheapest;
       const bool has_regions = form.via.empty() && cheapest.has_host_keys();
-      if (has_regions && (list.forms.size() > 1 || default_fails)) {
+      if (has_regions && default_fails) {
         id = AmongDefaults(tune, cheapest, form.positions.size());
       }
       if (!id) continue;
@@ -343,13 +342,15 @@ class Oracle {
     });
   }
 
-  // All that answer are told of it, and nobody has a new table. If a rank misses the window of
-  // the pre-sync, nothing is compared.
+  // All that answer are told of it, and nobody has a new table. Settings and nodes are compared
+  // before anything is made, and no late rank hides that they differ. Lists of choices are compared
+  // after the pre-sync, and not at all if a rank misses its window.
   std::string CheckDifference() const {
     return ForEach([&](int, const Outcome& outcome) -> std::string {
       if (outcome && !outcome->committed) {
-        const bool a_fault_made_late = schedule_.has_faults() && !outcome->late_ranks.empty();
-        return a_fault_made_late ? "" : "the difference is not told";
+        const bool is_hidden = schedule_.difference == Difference::kChoice &&
+                               schedule_.has_faults() && !outcome->late_ranks.empty();
+        return is_hidden ? "" : "the difference is not told";
       }
       if (outcome) return "ranks that differ have committed";
       if (IsError(outcome, ErrorCode::kRankLost)) return "";

@@ -104,9 +104,10 @@ typedef struct cotune_node_t {
 } cotune_node_t;
 
 /* cotune_program_t.flags. ROUNDS_VALUES: every value is rounded to its dtype, so that the bits do
- * not depend on how a program is cut, wherever it is. Without it a value that is no output and that
- * no collective reads or gives may stay wider. SYMMETRIC: every operand of the region is registered
- * through cotune.memory/1, as COTUNE_PROBLEM_SYMMETRIC says of buffers; never of a part. */
+ * not depend on how a program is cut, wherever it is; a backend that cannot do so refuses the
+ * region or part with a reason. Without it a value that is no output and that no collective reads
+ * or gives may stay wider. SYMMETRIC: every operand of the region is registered through
+ * cotune.memory/1, as COTUNE_PROBLEM_SYMMETRIC says of buffers; never of a part. */
 enum { COTUNE_PROGRAM_ROUNDS_VALUES = 1u << 16, COTUNE_PROGRAM_SYMMETRIC = 1u << 17 };
 
 /* A program at one size; equal on all ranks: no address, no rank. The host's memory; valid during

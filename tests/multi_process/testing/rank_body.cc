@@ -23,6 +23,7 @@
 #include "integration/tune_run.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
+#include "tests/multi_process/testing/reference_operands.h"
 
 namespace cotune {
 namespace {
@@ -150,6 +151,51 @@ Status RunCalls(Dispatcher& dispatcher, const Job& job, const JobScript& script,
   return {};
 }
 
+Result<Program> ProgramOf(const JobScript& script, const std::string& text) {
+  COTUNE_TRY(ProgramGraph graph, ProgramGraph::Parse(text));
+  return Program::Bind(std::move(graph), {MemoryKind::kHost, script.world_size, script.world_size});
+}
+
+Status RunProgram(Dispatcher& dispatcher, const Program& program, uint64_t rows, int rank,
+                  uint32_t salt, const JobScript& script, TestLink& link) {
+  std::string choice;
+  const std::string wrong =
+      ReferenceOperands(program, rows, rank, salt)
+          .RunBy(program, rows, [&](const LaunchArguments& arguments) -> Status {
+            const ProgramCall call{.graph = &program.graph(),
+                                   .rows = rows,
+                                   .inputs = arguments.inputs,
+                                   .outputs = arguments.outputs,
+                                   .timeout_ns = script.call_timeout_ns};
+            COTUNE_RETURN_IF_ERROR(dispatcher.Run(call));
+            COTUNE_TRY(const CallExplanation explanation, dispatcher.Explain(call));
+            choice = explanation.choice.text();
+            return {};
+          });
+  if (!wrong.empty()) return Fail(ErrorCode::kWrongResult, wrong, program.graph().ToText());
+  link.Report(fmt::format("program at {} rows by {}", rows, choice));
+  return {};
+}
+
+Status RunPrograms(Dispatcher& dispatcher, const Job& job, const JobScript& script,
+                   TestLink& link) {
+  uint32_t salt = 0;
+  for (const std::string& text : script.programs) {
+    COTUNE_TRY(const Program program, ProgramOf(script, text));
+    for (const uint64_t bytes : script.sizes_bytes) {
+      const uint64_t tuned = program.RowsAt(program.ProblemAt(bytes, job.topology_digest()));
+      // Also a size that was not tuned, beyond the other.
+      for (const uint64_t rows : {tuned, tuned + tuned / 2}) {
+        for (int i = 0; i < script.program_calls; ++i) {
+          COTUNE_RETURN_IF_ERROR(
+              RunProgram(dispatcher, program, rows, job.rank(), ++salt, script, link));
+        }
+      }
+    }
+  }
+  return {};
+}
+
 Result<TuneRequest> RequestOf(const JobScript& script, const Job& job,
                               const std::atomic<bool>& interrupted) {
   TuneRequest request;
@@ -159,10 +205,7 @@ Result<TuneRequest> RequestOf(const JobScript& script, const Job& job,
          script.sizes_bytes});
   }
   for (const std::string& text : script.programs) {
-    COTUNE_TRY(ProgramGraph graph, ProgramGraph::Parse(text));
-    COTUNE_TRY(
-        Program program,
-        Program::Bind(std::move(graph), {MemoryKind::kHost, script.world_size, script.world_size}));
+    COTUNE_TRY(Program program, ProgramOf(script, text));
     request.nodes.push_back({std::move(program), script.sizes_bytes});
   }
   request.database_path = script.database_path;
@@ -208,9 +251,11 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   COTUNE_TRY(const TuneReport report, RunTune(*job, request));
   if (report.save_failure) return tl::make_unexpected(*report.save_failure);
   ReportTune(report, link);
-  if (script.calls == 0) return {};
   dispatcher.SetTable(report.outcome.table);
-  return RunCalls(dispatcher, *job, script, link);
+  if (script.program_calls > 0) {
+    COTUNE_RETURN_IF_ERROR(RunPrograms(dispatcher, *job, script, link));
+  }
+  return script.calls > 0 ? RunCalls(dispatcher, *job, script, link) : Status();
 }
 
 }  // namespace

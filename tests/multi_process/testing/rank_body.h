@@ -44,6 +44,7 @@ struct JobScript {
   std::string fake_script;                      // "": the host backend, else the fake one by it
   const cotune_backend_api_t* table = nullptr;  // instead of either
   int calls = 1;                                // of each collective and size, after the tune
+  int program_calls = 0;                        // the same for each program
   bool calls_first = false;                     // and before it, by the default choices
   int64_t call_timeout_ns = 20 * kSecondNs;
   bool pauses_after_first_cell = false;     // rank 0 waits there for a word
@@ -61,7 +62,8 @@ void SetDeadlines(JobScript& script, int64_t deadline_ns);
 //   "stage NAME", "cell done K", "outcome committed=1 measured=N known=N late=R,R",
 //   "winner PROBLEM ID", "verdict PROBLEM ID OUTCOME REASON", "refusal PROBLEM ID: REASON",
 //   "table DIGEST", "saved 1",
-//   "warning TEXT", "plugin ...", "calls right N", "error CODE ranks=R,R TEXT".
+//   "warning TEXT", "plugin ...", "calls right N", "program at N rows by ID" for each right call of
+//   a program, "error CODE ranks=R,R TEXT".
 // Gives the documented exit code of the error, 0 when all went well, 4 for a wrong value.
 int RunRank(const JobScript& script, int rank, TestLink& link);
 
