@@ -205,18 +205,16 @@ TEST(ScheduleShapeTest, ChunksFitHalfASlot) {
   const Problem problem{.type = ElementType::kBf16, .count = 1 << 20, .world_size = 4};
   constexpr uint64_t kSlot = 64 << 10;
   // A half of 32 KiB holds 8192 partial sums of 4 bytes, or 16384 elements of 2.
-  EXPECT_EQ(ChunkElements(problem, {.partial = true, .slot_bytes = kSlot, .chunk_bytes = kSlot}),
-            8192u);
-  EXPECT_EQ(ChunkElements(problem, {.slot_bytes = kSlot, .chunk_bytes = kSlot}), 16384u);
-  EXPECT_EQ(ChunkElements(problem, {.regions = 4, .slot_bytes = kSlot, .chunk_bytes = kSlot / 8}),
-            1024u);
-  EXPECT_EQ(ChunkElements(problem, {.regions = 64, .slot_bytes = kSlot, .chunk_bytes = 64}), 32u);
+  EXPECT_EQ(ChunkElements(problem, {.partial = true, .size = {kSlot, kSlot}}), 8192u);
+  EXPECT_EQ(ChunkElements(problem, {.size = {kSlot, kSlot}}), 16384u);
+  EXPECT_EQ(ChunkElements(problem, {.regions = 4, .size = {kSlot, kSlot / 8}}), 1024u);
+  EXPECT_EQ(ChunkElements(problem, {.regions = 64, .size = {kSlot, 64}}), 32u);
 }
 
 TEST(ScheduleShapeTest, ChunksAreEqual) {
   // 17000 elements do not fit 16384: two chunks of 8500, in whole lines of 32.
   const Problem problem{.type = ElementType::kBf16, .count = 17000, .world_size = 4};
-  EXPECT_EQ(ChunkElements(problem, {.slot_bytes = 64 << 10, .chunk_bytes = 64 << 10}), 8512u);
+  EXPECT_EQ(ChunkElements(problem, {.size = {64 << 10, 64 << 10}}), 8512u);
 }
 
 }  // namespace
