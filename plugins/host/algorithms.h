@@ -2,8 +2,8 @@
 //
 // Arguments of all: a valid problem with 2 to kMaxRanks ranks (1 rank: only ScheduleAlone), the
 // rank that will run the schedule, and the size of a slot and of its chunks. Schedules of one
-// algorithm for the ranks of a group fit together when problem and size are equal; whether they fit
-// the slot, the schedule says. Peer reads take no computed input. Any thread; no errors.
+// algorithm for the ranks of a group fit together when problem and size are equal; see FitsSlot.
+// Peer reads take no computed input. Any thread; no errors.
 #ifndef COTUNE_PLUGINS_HOST_ALGORITHMS_H_
 #define COTUNE_PLUGINS_HOST_ALGORITHMS_H_
 

@@ -167,7 +167,7 @@ std::string WhyNotFused(const Algorithm& algorithm, const Problem& problem,
   }
   if (!IsPeerRead(algorithm)) return "";
   if (needs.has_before) {
-    return "others would read the input as it is before the operations in front of the collective";
+    return "others would read the input as it is before the collective's own operations";
   }
   if (needs.overwrites_operand) {
     return "others would read the input while an output overwrites it";

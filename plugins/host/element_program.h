@@ -32,8 +32,8 @@ class ElementProgram {
   // Elements [first, first + count) of every value of many rows. Only if is_flat().
   void RunElements(const void* const* inputs, void* const* outputs, uint64_t first, uint64_t count);
   void End(const void* const* inputs, void* const* outputs);
-  // Returns true if all values of many rows have the same columns and nothing depends on where a
-  // row ends.
+  // Returns true if all values of many rows have the same columns and no element depends on
+  // the end of a row.
   bool is_flat() const { return plan_.IsFlat(); }
 
  private:

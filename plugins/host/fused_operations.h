@@ -17,7 +17,7 @@
 
 namespace cotune::host {
 
-// What the operations around a collective ask of the schedules that run it.
+// The demands of the operations around a collective on the schedules that run it.
 struct RegionNeeds {
   bool has_before = false;
   bool has_after = false;
@@ -27,8 +27,8 @@ struct RegionNeeds {
   bool is_region() const { return has_before || has_after; }
 };
 
-// Of a region as CutRegion gives it. COTUNE_UNSUPPORTED with a reason for an operation that does
-// not compute with its dtype. Pure.
+// Returns the demands of a region that CutRegion has cut. COTUNE_UNSUPPORTED with a reason for an
+// operation that does not compute with its dtype. Pure.
 Result<RegionNeeds> NeedsOf(const RegionCut& cut);
 
 // The operations of one region at one size. The plan of the region owns it. All planning and
@@ -45,8 +45,8 @@ class FusedOperations {
 
   // The operands of the region, which stay in use until End. Reads inputs of one row.
   void Begin(const void* const* inputs, void* const* outputs);
-  // What the collective reads if no operation is before it, and where its value goes if none is
-  // after it.
+  // The memory that the collective reads if no operation is before it, and the memory of its value
+  // if none is after it.
   const void* operand() const { return operand_; }
   void* value() const { return value_; }
   // Writes elements [first, first + count) of the collective's operand to `to`: whole units, or up

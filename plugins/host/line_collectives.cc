@@ -16,7 +16,7 @@ B Builder(const Problem& problem, int rank, const SlotSize& size) {
   return B(problem, rank, {.regions = 0, .size = of_lines});
 }
 
-// Where an input lies that is read twice.
+// The place of an input that is read twice.
 Place InputReadTwice(B& b, int rank, const SlotSize& size) {
   if (!size.input_is_computed) return B::Input();
   b.Copy(B::Input(), B::Staging(rank));

@@ -13,10 +13,10 @@ namespace {
 // before the end of the time that the ABI gives it.
 constexpr int64_t kBusyNs = COTUNE_LAST_TURN_NS / 2;
 
-// What the operations of a region work on at a time. It stays in a first-level cache between the
-// collective and them, together with their other operands.
+// Bytes that the operations of a region work on at a time. They stay in a first-level cache between
+// the collective and them, together with their other operands.
 constexpr uint64_t kPieceBytes = 16 << 10;
-// The same where a piece comes by a system call.
+// The same if a piece comes by a system call.
 constexpr uint64_t kPeerPieceBytes = 256 << 10;
 
 void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) {

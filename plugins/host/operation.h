@@ -26,7 +26,7 @@ class Operation {
   Operation(Group& group, Schedule schedule, const sdk::CallRecord& call,
             FusedOperations* fused = nullptr);
 
-  // Of a region the buffers are those of `fused`, whose call has begun: its operand, if nothing is
+  // The buffers of a region are those of `fused`, whose call has begun: its operand, if nothing is
   // before the collective, and its value, if nothing is after it. The call of `fused` is at its end
   // when Run gives kComplete. Buffers are as in the ABI's table and stay in use until Run gives
   // kComplete or kFailed.
@@ -57,12 +57,12 @@ class Operation {
   // Calls `body` for the pieces of a range that a cache holds, as long as it returns true.
   template <class Body>
   bool ForPieces(const Range& range, const Body& body) const;
-  // Whether the place is where the operations before the collective, or after it, stand.
+  // Returns true if operations compute what a source reads, or take what a destination gets.
   bool IsComputed(const Place& place) const {
     return computes_operand_ && place.space == Space::kInput;
   }
   bool IsUsed(const Place& place) const { return uses_value_ && place.space == Space::kOutput; }
-  // Where an operation of a region reads and writes memory, and what it gives away.
+  // The destinations of an operation that are memory, and the one that operations take.
   struct Destinations {
     std::array<Place, 2> stored;
     size_t stored_count = 0;
@@ -90,10 +90,10 @@ class Operation {
   FusedOperations* fused_;
   bool computes_operand_;
   bool uses_value_;
-  uint64_t piece_elements_ = 0;           // of a region
+  uint64_t piece_elements_ = 0;           // if fused_ is set
   std::vector<std::byte> staging_;        // [parts][region_bytes]
-  std::vector<std::byte> operand_piece_;  // of a region: what was computed before the collective
-  std::vector<std::byte> value_piece_;    // of a region: what is used after it
+  std::vector<std::byte> operand_piece_;  // the computed operand of a region
+  std::vector<std::byte> value_piece_;    // the value that no slot keeps
   const std::byte* send_ = nullptr;
   std::byte* receive_ = nullptr;
   int64_t deadline_ns_ = 0;

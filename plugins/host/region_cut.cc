@@ -131,7 +131,7 @@ class Cutter {
       side_.inputs.push_back(input);
       ++side_.program.input_count;
     }
-    // After all inputs.
+    // All inputs were added before.
     void AddNode(int value) {
       ProgramNode node = region_.nodes[Index(value - region_.input_count)];
       for (int o = 0; o < node.operand_count; ++o) {

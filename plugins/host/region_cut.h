@@ -30,7 +30,7 @@ struct RegionCut {
   std::optional<RegionSide> before;
   std::optional<RegionSide> after;
   int operand = 0;  // the input of the region that the collective reads, if nothing is before it
-  uint64_t columns = 1;  // of the collective's operand and value
+  uint64_t columns = 1;  // a row of the collective's operand, and of its value
   // An output overwrites the input that the collective reads, if nothing is before it.
   bool overwrites_operand = false;
 };

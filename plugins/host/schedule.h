@@ -138,8 +138,8 @@ struct Schedule {
     const uint64_t rest = problem.count - chunk * chunk_elements;
     return rest < chunk_elements ? rest : chunk_elements;
   }
-  // Whether the regions fit a slot. They do not if a row is larger than what half a slot has for a
-  // region.
+  // Returns true if the regions fit a slot. They do not if a row is larger than what half a slot
+  // has for a region.
   bool FitsSlot(uint64_t slot_bytes) const {
     return static_cast<uint64_t>(regions) * region_bytes <= slot_bytes / 2;
   }
@@ -151,11 +151,11 @@ struct Schedule {
   bool IsActive(const Op& op, uint64_t iteration) const;
 };
 
-// What the caller of an algorithm decides.
+// The sizes that the caller of an algorithm chooses.
 struct SlotSize {
   uint64_t slot_bytes = 0;
   uint64_t chunk_bytes = 0;    // how much of a slot one step should take
-  uint64_t unit_elements = 0;  // of a row that stays whole; 0: chunks and parts are cache lines
+  uint64_t unit_elements = 0;  // the row that stays whole; 0: chunks and parts are cache lines
   // Operations before the collective compute the input. An algorithm reads each element of it once,
   // and then from where it has put it.
   bool input_is_computed = false;
