@@ -128,9 +128,9 @@ TEST_F(ListedRegions, RefuseWhatIsNoCollectiveWithOperationsAroundIt) {
               ElementsAre("a value around the collective has other rows than the collective's"));
 }
 
-// The elements of x, and those of relu(collective(x) + x).
+// The elements of x, and those of the collective's value.
 float InputAt(int rank, uint64_t at) { return static_cast<float>((at * 7 + 3) % 41) - 20 * rank; }
-float ReluOfSum(uint32_t collective, int ranks, int rank, uint64_t count, uint64_t at) {
+float ValueAt(uint32_t collective, int ranks, int rank, uint64_t count, uint64_t at) {
   float value = 0;
   const uint64_t block = count / static_cast<uint64_t>(ranks);
   if (collective == COTUNE_ALL_REDUCE) {
@@ -141,7 +141,7 @@ float ReluOfSum(uint32_t collective, int ranks, int rank, uint64_t count, uint64
   } else {
     value = InputAt(0, at);
   }
-  return std::max(value + InputAt(rank, at), 0.0F);
+  return value;
 }
 
 class OverTheOperand : public testing::TestWithParam<int> {};
@@ -163,16 +163,27 @@ TEST_P(OverTheOperand, EveryListedChoiceIsRight) {
         const int x = region.Input(7);
         const int sum = region.Compute(COTUNE_NODE_ADD, {region.Collective(collective, x), x});
         region.Return(region.Compute(COTUNE_NODE_RELU, {sum}), x);
+        // It is computed in a second walk over the row, when x is overwritten.
+        const int value = 1;
+        region.Return(
+            region.Compute(COTUNE_NODE_MUL, {value, region.Compute(COTUNE_NODE_ROW_SUM, {value})}));
         for (const std::string& choice : ListRegion(group.backend(), region).choices) {
           std::vector<float> data(count);
+          std::vector<float> scaled(count);
           for (uint64_t i = 0; i < count; ++i) data[i] = InputAt(rank, i);
           cotune_error_t error = EmptyError();
           const cotune_status_t status =
               RunRegion(group.backend(), group.group(), region, choice.c_str(), {data.data()},
-                        {data.data()}, MonotonicNs() + kLongNs, &error);
+                        {data.data(), scaled.data()}, MonotonicNs() + kLongNs, &error);
           if (status != COTUNE_OK) return choice + ": " + error.message;
           for (uint64_t i = 0; i < count; ++i) {
-            if (data[i] != ReluOfSum(collective, world_size, rank, count, i)) {
+            const auto value_at = [&](uint64_t at) {
+              return ValueAt(collective, world_size, rank, count, at);
+            };
+            float row_sum = 0;
+            for (uint64_t c = 0; c < 7; ++c) row_sum += value_at(i / 7 * 7 + c);
+            if (data[i] != std::max(value_at(i) + InputAt(rank, i), 0.0F) ||
+                scaled[i] != value_at(i) * row_sum) {
               return choice + " of collective " + std::to_string(collective) + " is wrong at " +
                      std::to_string(i);
             }

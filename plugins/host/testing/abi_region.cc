@@ -38,7 +38,9 @@ int AbiRegion::Compute(uint32_t kind, std::initializer_list<int> operands) {
   node.kind = kind;
   for (const int operand : operands) node.operands[node.operand_count++] = operand;
   nodes_.push_back(node);
-  return AddValue(values_[static_cast<size_t>(*operands.begin())]);
+  cotune_value_t value = values_[static_cast<size_t>(*operands.begin())];
+  if (kind == COTUNE_NODE_ROW_SUM) value.columns = 1;
+  return AddValue(value);
 }
 
 void AbiRegion::Return(int value, int into) {

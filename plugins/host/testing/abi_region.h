@@ -22,7 +22,7 @@ class AbiRegion {
   int Input(uint64_t columns, uint32_t rows_kind = COTUNE_ROWS_ALL, cotune_dtype_t dtype = kAbiF32);
   // The value has as many rows as the operand.
   int Collective(uint32_t collective, int operand);
-  // The value is of the first operand's type.
+  // The value is of the first operand's type; a row reduction has one column.
   int Compute(uint32_t kind, std::initializer_list<int> operands);
   void Return(int value, int into = -1);
   // Refers to this object, which does not change any more.
