@@ -1,22 +1,15 @@
 // The algorithms: pure functions that write down what one rank does.
 //
 // Arguments of all: a valid problem with 2 to kMaxRanks ranks (1 rank: only ScheduleAlone), the
-// rank that will run the schedule, and the slot. Schedules of one algorithm for the ranks of a
-// group fit together when problem and slot are equal. Any thread; no errors.
+// rank that will run the schedule, and the size of a slot and of its chunks. Schedules of one
+// algorithm for the ranks of a group fit together when problem and size are equal; see FitsSlot.
+// Peer reads take no computed input. Any thread; no errors.
 #ifndef COTUNE_PLUGINS_HOST_ALGORITHMS_H_
 #define COTUNE_PLUGINS_HOST_ALGORITHMS_H_
-
-#include <cstdint>
 
 #include "plugins/host/schedule.h"
 
 namespace cotune::host {
-
-// Bytes of a slot, and how many of them one step should take.
-struct SlotSize {
-  uint64_t slot_bytes = 0;
-  uint64_t chunk_bytes = 0;
-};
 
 // One rank: the result is its own input.
 Schedule ScheduleAlone(const Problem& problem, const SlotSize& size);

@@ -7,10 +7,10 @@ namespace {
 
 using B = ScheduleBuilder;
 
-// The same part of every rank's contribution, in rank order; this rank's own comes from its input.
-std::vector<Place> ContributionsInRankOrder(int world_size, int rank) {
+// The same part of every rank's contribution, in rank order; this rank's own lies at `own`.
+std::vector<Place> ContributionsInRankOrder(int world_size, int rank, Place own) {
   std::vector<Place> sources;
-  for (int r = 0; r < world_size; ++r) sources.push_back(r == rank ? B::Input() : B::Slot(r));
+  for (int r = 0; r < world_size; ++r) sources.push_back(r == rank ? own : B::Slot(r));
   return sources;
 }
 
@@ -19,24 +19,24 @@ int Modulo(int value, int world_size) { return (value % world_size + world_size)
 }  // namespace
 
 Schedule ScheduleAlone(const Problem& problem, const SlotSize& size) {
-  B b(problem, 0, {.slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, 0, {.regions = 0, .size = size});
   b.Copy(B::Input(), B::Output());
   return b.Finish();
 }
 
 Schedule ScheduleAllReduceOneShot(const Problem& problem, int rank, const SlotSize& size) {
-  B b(problem, rank, {.slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.size = size});
   b.WaitSlotFree();
   b.Copy(B::Input(), B::Slot(rank));
   b.Barrier();
-  b.Reduce(ContributionsInRankOrder(problem.world_size, rank), B::Output(), true);
+  const Place own = size.input_is_computed ? B::Slot(rank) : B::Input();
+  b.Reduce(ContributionsInRankOrder(problem.world_size, rank, own), B::Output(), true);
   return b.Finish();
 }
 
 Schedule ScheduleAllReduceTwoShot(const Problem& problem, int rank, const SlotSize& size) {
   const int world_size = problem.world_size;
-  B b(problem, rank,
-      {.parts = world_size, .slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.parts = world_size, .size = size});
   b.WaitSlotFree();
   b.SetParts(0, rank);
   b.Copy(B::Input(), B::Slot(rank));
@@ -46,7 +46,8 @@ Schedule ScheduleAllReduceTwoShot(const Problem& problem, int rank, const SlotSi
   // Nobody reads this rank's own part of its input, so the result takes that place in the slot.
   b.SetLag(1);
   b.SetParts(rank, rank + 1);
-  b.Reduce(ContributionsInRankOrder(world_size, rank), B::Output(), B::Slot(rank), true);
+  b.Reduce(ContributionsInRankOrder(world_size, rank, B::Input()), B::Output(), B::Slot(rank),
+           true);
 
   // Before the barrier: the owner overwrites this half's results in the next iteration.
   b.SetLag(2);
@@ -63,11 +64,7 @@ Schedule ScheduleAllReduceTwoShot(const Problem& problem, int rank, const SlotSi
 Schedule ScheduleAllReduceRing(const Problem& problem, int rank, const SlotSize& size) {
   const int world_size = problem.world_size;
   const int previous = Modulo(rank - 1, world_size);
-  B b(problem, rank,
-      {.parts = world_size,
-       .partial = true,
-       .slot_bytes = size.slot_bytes,
-       .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.parts = world_size, .partial = true, .size = size});
   int step = 0;
   b.WaitSlotFree();
   b.SetParts(rank, rank + 1);
@@ -115,11 +112,7 @@ Schedule ScheduleAllReduceTree(const Problem& problem, int rank, const SlotSize&
     if (rank + bit < world_size) children.push_back(rank + bit);
   }
   const int parent = rank & (rank - 1);
-  B b(problem, rank,
-      {.regions = 2,
-       .partial = true,
-       .slot_bytes = size.slot_bytes,
-       .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.regions = 2, .partial = true, .size = size});
   b.WaitSlotFree();
   std::vector<Place> sources = {B::Input()};
   for (int child : children) {

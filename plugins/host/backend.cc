@@ -8,45 +8,46 @@
 
 #include "plugins/host/choice_list.h"
 #include "plugins/host/element_program.h"
+#include "plugins/host/fused_operations.h"
 #include "plugins/host/group.h"
 #include "plugins/host/operation.h"
+#include "plugins/host/region_cut.h"
 #include "plugins/host/sdk_names.h"
 #include "plugins/sdk/abi_guard.h"
 #include "plugins/sdk/backend_shell.h"
+#include "plugins/sdk/call_record.h"
 #include "plugins/sdk/settings.h"
 
 namespace cotune::host {
 namespace {
 
-class HostPlan {
+// An operation of a group with what the plans of collectives and of regions have in common.
+class PlannedOperation {
  public:
-  HostPlan(Group& group, Schedule schedule, std::string_view choice)
-      : group_(group), operation_(group, std::move(schedule), choice) {}
+  PlannedOperation(Group& group, Schedule schedule, const sdk::CallRecord& call,
+                   FusedOperations* fused)
+      : group_(group), operation_(group, std::move(schedule), call, fused) {}
   // The peers cannot complete without this rank; better they learn it now than at the deadline.
-  ~HostPlan() {
+  ~PlannedOperation() {
     if (in_flight_) group_.Abort();
   }
-  HostPlan(const HostPlan&) = delete;
-  HostPlan& operator=(const HostPlan&) = delete;
+  PlannedOperation(const PlannedOperation&) = delete;
+  PlannedOperation& operator=(const PlannedOperation&) = delete;
 
-  Result<void> Launch(const cotune_launch_t& launch) {
-    if (group_.HasFailed()) return tl::unexpected(*group_.Health());
-    const Problem& problem = operation_.schedule().problem;
-    auto fits = CheckBuffers(problem, group_.rank(), launch.send, launch.recv);
-    if (!fits) return fits;
-    if (operation_.schedule().reads_peers && problem.collective == Collective::kAllToAll &&
-        launch.send == launch.recv && problem.count > 0) {
-      return Fail(COTUNE_INVALID_ARGUMENT,
-                  "send and receive buffers are the same, and the problem does not say in place");
-    }
+  const Schedule& schedule() const { return operation_.schedule(); }
+
+  // Start follows at once.
+  Result<void> Begin() {
     if (!group_.BeginOperation(operation_.call())) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "another operation of the group is in flight; call progress "
                   "until it is complete");
     }
     in_flight_ = true;
-    operation_.Start(launch.send, launch.recv, launch.deadline_ns);
     return {};
+  }
+  void Start(const void* send, void* receive, int64_t deadline_ns) {
+    operation_.Start(send, receive, deadline_ns);
   }
 
   Result<bool> Progress(int64_t until_ns) {
@@ -73,9 +74,60 @@ class HostPlan {
   bool in_flight_ = false;
 };
 
+class HostPlan {
+ public:
+  HostPlan(Group& group, Schedule schedule, const sdk::CallRecord& call)
+      : group_(group), operation_(group, std::move(schedule), call, nullptr) {}
+
+  Result<void> Launch(const cotune_launch_t& launch) {
+    if (group_.HasFailed()) return tl::unexpected(*group_.Health());
+    const Schedule& schedule = operation_.schedule();
+    const Problem& problem = schedule.problem;
+    COTUNE_RETURN_IF_ERROR(CheckBuffers(problem, group_.rank(), launch.send, launch.recv));
+    if (schedule.reads_peers && problem.collective == Collective::kAllToAll &&
+        launch.send == launch.recv && problem.count > 0) {
+      return Fail(COTUNE_INVALID_ARGUMENT,
+                  "send and receive buffers are the same, and the problem does not say in place");
+    }
+    COTUNE_RETURN_IF_ERROR(operation_.Begin());
+    operation_.Start(launch.send, launch.recv, launch.deadline_ns);
+    return {};
+  }
+  Result<bool> Progress(int64_t until_ns) { return operation_.Progress(until_ns); }
+
+ private:
+  Group& group_;
+  PlannedOperation operation_;
+};
+
+// A collective with local operations around it. The shell has checked the operands.
+class HostRegion {
+ public:
+  HostRegion(Group& group, Schedule schedule, const sdk::CallRecord& call,
+             std::unique_ptr<FusedOperations> fused)
+      : group_(group),
+        fused_(std::move(fused)),
+        operation_(group, std::move(schedule), call, fused_.get()) {}
+
+  Result<void> Launch(const cotune_program_launch_t& launch) {
+    if (group_.HasFailed()) return tl::unexpected(*group_.Health());
+    COTUNE_RETURN_IF_ERROR(operation_.Begin());
+    fused_->Begin(launch.inputs, launch.outputs);
+    operation_.Start(fused_->operand(), fused_->value(), launch.deadline_ns);
+    return {};
+  }
+  Result<bool> Progress(int64_t until_ns) { return operation_.Progress(until_ns); }
+
+ private:
+  Group& group_;
+  std::unique_ptr<FusedOperations> fused_;
+  PlannedOperation operation_;
+};
+
 class HostGroup {
  public:
   using Plan = HostPlan;
+  using Region = HostRegion;
 
   explicit HostGroup(std::unique_ptr<Group> ranks) : ranks_(std::move(ranks)) {}
 
@@ -86,15 +138,34 @@ class HostGroup {
   Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
                                         int64_t /*deadline_ns*/) {
     if (auto failure = Health()) return tl::unexpected(*failure);
-    COTUNE_TRY(auto schedule, ScheduleOf(problem, choice, ranks_->rank(), ranks_->slot_bytes()));
+    COTUNE_TRY(auto schedule, ScheduleFor(problem, choice, {}));
+    return std::make_unique<HostPlan>(*ranks_, std::move(schedule), sdk::RecordOf(problem, choice));
+  }
+
+  Result<std::unique_ptr<Region>> PrepareRegion(const sdk::Program& region, std::string_view choice,
+                                                int64_t /*deadline_ns*/) {
+    if (auto failure = Health()) return tl::unexpected(*failure);
+    COTUNE_TRY(auto cut, CutRegion(region));
+    COTUNE_TRY(const RegionNeeds needs, NeedsOf(cut));
+    COTUNE_TRY(auto schedule, ScheduleFor(cut.problem, choice, needs));
+    COTUNE_TRY(auto fused, FusedOperations::Prepare(std::move(cut)));
+    return std::make_unique<HostRegion>(*ranks_, std::move(schedule), sdk::RecordOf(region, choice),
+                                        std::move(fused));
+  }
+
+ private:
+  // A schedule that can run in this group.
+  Result<Schedule> ScheduleFor(const Problem& problem, std::string_view choice,
+                               const RegionNeeds& needs) const {
+    COTUNE_TRY(auto schedule,
+               ScheduleOf(problem, choice, ranks_->rank(), ranks_->slot_bytes(), needs));
     if (schedule.reads_peers) {
       const std::string why = ranks_->WhyPeersAreUnreadable();
       if (!why.empty()) return Fail(COTUNE_UNSUPPORTED, why);
     }
-    return std::make_unique<HostPlan>(*ranks_, std::move(schedule), choice);
+    return schedule;
   }
 
- private:
   std::unique_ptr<Group> ranks_;
 };
 
@@ -119,7 +190,7 @@ class Backend {
   using Problem = sdk::Problem;
 
   static constexpr char kName[] = "host";
-  static constexpr char kVersion[] = "1.0.0";
+  static constexpr char kVersion[] = "1.1.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
   static constexpr int kRanksMax = kMaxRanks;
   static constexpr bool kNeedsOneHost = true;  // shared memory
@@ -144,6 +215,14 @@ class Backend {
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
     // No workspace: slots belong to the group.
     return sdk::ChoiceEntries(host::ListChoices(problem, slot_bytes_), COTUNE_CHOICE_REPRODUCIBLE);
+  }
+
+  // The same choices run a region, unless they refuse its operations.
+  Result<std::vector<cotune_choice_t>> ListRegion(const sdk::Program& region) const {
+    COTUNE_TRY(const auto cut, CutRegion(region));
+    COTUNE_TRY(const RegionNeeds needs, NeedsOf(cut));
+    return sdk::ChoiceEntries(host::ListChoices(cut.problem, slot_bytes_, needs),
+                              COTUNE_CHOICE_REPRODUCIBLE);
   }
 
   static Result<std::unique_ptr<Part>> PreparePart(const sdk::Program& part,

@@ -23,11 +23,7 @@ void PublishBlocks(B& b, int world_size, int rank) {
 // The others read this rank's buffer: not before it is there, and it stays until all have read.
 template <class Body>
 Schedule ReadPeers(const Problem& problem, int rank, const SlotSize& size, Body body) {
-  B b(problem, rank,
-      {.regions = 0,
-       .reads_peers = true,
-       .slot_bytes = size.slot_bytes,
-       .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.regions = 0, .reads_peers = true, .size = size});
   b.SetWhen(When::kFirst);
   b.Barrier();
   b.SetWhen(When::kAlways);
@@ -66,7 +62,7 @@ Schedule ScheduleBroadcastPeerRead(const Problem& problem, int rank, const SlotS
 }
 
 Schedule ScheduleAllGatherDirect(const Problem& problem, int rank, const SlotSize& size) {
-  B b(problem, rank, {.slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.size = size});
   b.WaitSlotFree();
   b.Copy(B::Input(), B::Slot(rank), B::Output(rank));
   b.Barrier();
@@ -81,8 +77,7 @@ Schedule ScheduleAllGatherRing(const Problem& problem, int rank, const SlotSize&
   const int world_size = problem.world_size;
   const int previous = Modulo(rank - 1, world_size);
   // The last block is not passed on: one region fewer than ranks.
-  B b(problem, rank,
-      {.regions = world_size - 1, .slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.regions = world_size - 1, .size = size});
   b.WaitSlotFree();
   b.Copy(B::Input(), B::Slot(rank, 0), B::Output(rank));
   b.Signal(1);
@@ -101,8 +96,7 @@ Schedule ScheduleAllGatherRing(const Problem& problem, int rank, const SlotSize&
 
 Schedule ScheduleReduceScatterDirect(const Problem& problem, int rank, const SlotSize& size) {
   const int world_size = problem.world_size;
-  B b(problem, rank,
-      {.regions = world_size, .slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.regions = world_size, .size = size});
   PublishBlocks(b, world_size, rank);
   b.Barrier();
   std::vector<Place> sources;
@@ -116,11 +110,7 @@ Schedule ScheduleReduceScatterDirect(const Problem& problem, int rank, const Slo
 Schedule ScheduleReduceScatterRing(const Problem& problem, int rank, const SlotSize& size) {
   const int world_size = problem.world_size;
   const int previous = Modulo(rank - 1, world_size);
-  B b(problem, rank,
-      {.regions = world_size - 1,
-       .partial = true,
-       .slot_bytes = size.slot_bytes,
-       .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.regions = world_size - 1, .partial = true, .size = size});
   b.WaitSlotFree();
   // Block q starts at rank q + 1 and comes to its owner after world_size - 1 steps.
   b.Copy(B::Input(previous), B::Slot(rank, 0));
@@ -141,8 +131,7 @@ Schedule ScheduleReduceScatterRing(const Problem& problem, int rank, const SlotS
 
 Schedule ScheduleAllToAllDirect(const Problem& problem, int rank, const SlotSize& size) {
   const int world_size = problem.world_size;
-  B b(problem, rank,
-      {.regions = world_size, .slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.regions = world_size, .size = size});
   PublishBlocks(b, world_size, rank);
   b.Copy(B::Input(rank), B::Output(rank));
   b.Barrier();
@@ -155,8 +144,7 @@ Schedule ScheduleAllToAllDirect(const Problem& problem, int rank, const SlotSize
 
 Schedule ScheduleAllToAllPairwise(const Problem& problem, int rank, const SlotSize& size) {
   const int world_size = problem.world_size;
-  B b(problem, rank,
-      {.regions = world_size, .slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.regions = world_size, .size = size});
   b.WaitSlotFree();
   b.Copy(B::Input(rank), B::Output(rank));
   for (int round = 0; round < world_size; ++round) {

@@ -13,7 +13,7 @@ constexpr int kReady = 1;
 // it here.
 Schedule PassOn(const Problem& problem, int rank, int parent, bool has_children,
                 const SlotSize& size) {
-  B b(problem, rank, {.slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});
+  B b(problem, rank, {.size = size});
   const bool is_root = rank == problem.root;
   if (has_children) b.WaitSlotFree();
   if (!is_root) b.WaitSignal(parent, kReady);

@@ -155,7 +155,28 @@ uint64_t PublishedBlocks(const Problem& problem) {
   return has_blocks ? static_cast<uint64_t>(problem.world_size) : 1;
 }
 
-std::string RefusalOf(const Algorithm& algorithm, const Problem& problem) {
+// Why an algorithm runs no operations around its collective.
+std::string WhyNotFused(const Algorithm& algorithm, const Problem& problem,
+                        const RegionNeeds& needs) {
+  if (!needs.is_region()) return "";
+  const std::string_view name = algorithm.name;
+  const bool passes_sums_on = Reduces(problem) && (name == "ring" || name == "tree");
+  if (passes_sums_on) {
+    return "runs no operations: partial sums travel from rank to rank, and the last hop alone has "
+           "final values";
+  }
+  if (!IsPeerRead(algorithm)) return "";
+  if (needs.has_before) {
+    return "others would read the input as it is before the collective's own operations";
+  }
+  if (needs.overwrites_operand) {
+    return "others would read the input while an output overwrites it";
+  }
+  return "";
+}
+
+std::string RefusalOf(const Algorithm& algorithm, const Problem& problem,
+                      const RegionNeeds& needs) {
   if (problem.world_size == 1) return "needs 2 ranks or more; with 1 rank only 'copy' runs";
   if (algorithm.in_lines) {
     const uint64_t lines = LinesOf(problem.count * ElementBytes(problem.type));
@@ -178,6 +199,7 @@ std::string RefusalOf(const Algorithm& algorithm, const Problem& problem) {
       return "others would read the buffer while it is overwritten in place";
     }
   }
+  if (std::string reason = WhyNotFused(algorithm, problem, needs); !reason.empty()) return reason;
   const bool is_tree = std::string_view(algorithm.name) == "tree";
   const bool is_chain = std::string_view(algorithm.name) == "chain";
   if (problem.collective == Collective::kBroadcast && problem.world_size == 2 &&
@@ -210,21 +232,42 @@ std::string NameOf(const Algorithm& algorithm, uint64_t chunk_bytes) {
   return fmt::format("{}?chunk={}", algorithm.name, chunk_bytes);
 }
 
+SlotSize SizeOf(uint64_t slot_bytes, uint64_t chunk_bytes, const RegionNeeds& needs) {
+  return {.slot_bytes = slot_bytes,
+          .chunk_bytes = chunk_bytes,
+          .unit_elements = needs.unit_elements,
+          .input_is_computed = needs.has_before};
+}
+
+// Empty when the rows of a region fit the slot.
+std::string WhyTooWide(const Schedule& schedule, uint64_t slot_bytes) {
+  if (schedule.FitsSlot(slot_bytes)) return "";
+  return fmt::format(
+      "{} rows of {} bytes do not fit half a slot of {} bytes (setting host.slot_bytes)",
+      schedule.regions, schedule.unit_elements * schedule.slot_element_bytes, slot_bytes);
+}
+
 // One choice a chunk size, up to the first that takes the problem in one chunk, and without sizes
 // that the slot cuts down to the size before.
 void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t slot_bytes,
-                   std::vector<Choice>& choices) {
-  const std::string refusal = RefusalOf(algorithm, problem);
-  if (!refusal.empty()) {
-    choices.push_back(
-        {.name = algorithm.in_lines ? NameOf(algorithm, 0) : algorithm.name, .reason = refusal});
+                   const RegionNeeds& needs, std::vector<Choice>& choices) {
+  const auto refuse = [&](std::string reason) {
+    choices.push_back({.name = algorithm.in_lines ? NameOf(algorithm, 0) : algorithm.name,
+                       .reason = std::move(reason)});
+  };
+  if (std::string refusal = RefusalOf(algorithm, problem, needs); !refusal.empty()) {
+    refuse(std::move(refusal));
     return;
   }
   uint64_t last_elements = 0;
   const std::span<const uint64_t> sizes =
       IsPeerRead(algorithm) ? std::span<const uint64_t>(kPeerReadChunkBytes) : kChunkBytes;
   for (const uint64_t chunk_bytes : sizes) {
-    const Schedule schedule = algorithm.build(problem, 0, {slot_bytes, chunk_bytes});
+    const Schedule schedule = algorithm.build(problem, 0, SizeOf(slot_bytes, chunk_bytes, needs));
+    if (std::string reason = WhyTooWide(schedule, slot_bytes); !reason.empty()) {
+      refuse(std::move(reason));
+      return;
+    }
     if (schedule.chunk_elements == last_elements) break;
     last_elements = schedule.chunk_elements;
     choices.push_back({.name = NameOf(algorithm, chunk_bytes),
@@ -281,12 +324,13 @@ void MarkDefault(const Problem& problem, std::vector<Choice>& choices) {
     // The second size of chunk where there are several: it stays in the second-level cache.
     if (fits && (chosen == nullptr || choice.name.ends_with("=262144"))) chosen = &choice;
   }
-  chosen->is_default = true;
+  if (chosen != nullptr) chosen->is_default = true;
 }
 
 }  // namespace
 
-std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes) {
+std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes,
+                                const RegionNeeds& needs) {
   std::vector<Choice> choices;
   if (problem.world_size == 1) {
     choices.push_back({.name = "copy",
@@ -296,7 +340,7 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes) {
   }
   for (const Algorithm& algorithm : kAlgorithms) {
     if (algorithm.collective == problem.collective) {
-      AppendChoices(algorithm, problem, slot_bytes, choices);
+      AppendChoices(algorithm, problem, slot_bytes, needs, choices);
     }
   }
   if (problem.world_size > 1) MarkDefault(problem, choices);
@@ -304,9 +348,9 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes) {
 }
 
 Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name, int rank,
-                            uint64_t slot_bytes) {
+                            uint64_t slot_bytes, const RegionNeeds& needs) {
   if (problem.world_size == 1 && choice_name == "copy") {
-    return ScheduleAlone(problem, {slot_bytes, kChunkBytes[1]});
+    return ScheduleAlone(problem, SizeOf(slot_bytes, kChunkBytes[1], needs));
   }
   const std::string_view algorithm_name = choice_name.substr(0, choice_name.find('?'));
   const auto algorithm =
@@ -315,10 +359,11 @@ Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name
                a.in_lines == choice_name.ends_with(kInLines);
       });
   const std::string refusal =
-      algorithm == std::end(kAlgorithms) ? "" : RefusalOf(*algorithm, problem);
-  if (!refusal.empty()) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", choice_name, refusal));
-  }
+      algorithm == std::end(kAlgorithms) ? "" : RefusalOf(*algorithm, problem, needs);
+  const auto refuse = [&](const std::string& reason) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", choice_name, reason));
+  };
+  if (!refusal.empty()) return refuse(refusal);
   const bool in_lines = algorithm != std::end(kAlgorithms) && algorithm->in_lines;
   const std::optional<uint64_t> chunk_bytes =
       in_lines && choice_name.size() == algorithm_name.size() + kInLines.size()
@@ -330,7 +375,9 @@ Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name
         fmt::format("'{}' is no choice of this problem; list_choices names them", choice_name));
   }
   // Also a chunk that is not listed at this size: what won at one size runs at its neighbours too.
-  return algorithm->build(problem, rank, {slot_bytes, *chunk_bytes});
+  Schedule schedule = algorithm->build(problem, rank, SizeOf(slot_bytes, *chunk_bytes, needs));
+  if (std::string reason = WhyTooWide(schedule, slot_bytes); !reason.empty()) return refuse(reason);
+  return schedule;
 }
 
 }  // namespace cotune::host

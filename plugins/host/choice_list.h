@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plugins/host/fused_operations.h"
 #include "plugins/host/schedule.h"
 #include "plugins/host/sdk_names.h"
 
@@ -24,14 +25,16 @@ struct Choice {
   std::string numerics = "";  // as in the ABI
 };
 
-// All choices of the problem in a fixed order, refused ones included; exactly one is the default.
-// Sizes of chunks that come to the same are listed once. Pure.
-std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes);
+// All choices of the problem in a fixed order, refused ones included; exactly one of those that run
+// is the default, if any runs. Sizes of chunks that come to the same are listed once. `needs`: of
+// the operations around the collective, if it is that of a region. Pure.
+std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes,
+                                const RegionNeeds& needs = {});
 
 // The schedule of a choice for one rank. COTUNE_INVALID_ARGUMENT when the name is not a choice of
 // this problem, COTUNE_UNSUPPORTED with the reason when it is refused. Pure.
 Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name, int rank,
-                            uint64_t slot_bytes);
+                            uint64_t slot_bytes, const RegionNeeds& needs = {});
 
 }  // namespace cotune::host
 

@@ -3,6 +3,7 @@
 #ifndef COTUNE_PLUGINS_HOST_ELEMENT_PLAN_H_
 #define COTUNE_PLUGINS_HOST_ELEMENT_PLAN_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +67,6 @@ struct ElementPlan {
   ElementLoop single;              // values of one row, into own memory
   std::vector<ElementLoop> loops;  // values of many rows
   ElementLoop single_stores;       // outputs of one row, which may overwrite what the loops read
-  uint64_t rows = 0;               // of values that have many
   uint64_t own_bytes = 0;
   uint64_t tails = 0;  // own memory: kTailBytes for the result and for each of three operands
   struct Literal {
@@ -75,6 +75,10 @@ struct ElementPlan {
     double value = 0;
   };
   std::vector<Literal> literals;
+  bool IsFlat() const {
+    return std::all_of(loops.begin(), loops.end(),
+                       [](const ElementLoop& loop) { return loop.is_flat; });
+  }
 };
 
 }  // namespace cotune::host

@@ -52,9 +52,6 @@ class Planner {
       COTUNE_RETURN_IF_ERROR(PlanLoop(kind, plan_.loops.back()));
     }
     PlanSingleStores();
-    for (const Value& each : program_.values) {
-      if (each.rows_kind != COTUNE_ROWS_ONE) plan_.rows = each.rows;
-    }
     plan_.tails = memory_.Take(4 * kTailBytes);
     plan_.own_bytes = memory_.bytes();
     return std::move(plan_);

@@ -136,13 +136,32 @@ void ElementProgram::Run(const void* const* inputs, void* const* outputs) {
   call.RunLoop(plan_.single_stores, 0, 1);
 }
 
+void ElementProgram::Begin(const void* const* inputs) {
+  const Call call{
+      .own = own_.get(), .tails = own_.get() + plan_.tails, .inputs = inputs, .outputs = nullptr};
+  call.RunLoop(plan_.single, 0, 1);
+}
+
 void ElementProgram::RunRows(const void* const* inputs, void* const* outputs, uint64_t first_row,
                              uint64_t rows) {
   const Call call{
       .own = own_.get(), .tails = own_.get() + plan_.tails, .inputs = inputs, .outputs = outputs};
-  call.RunLoop(plan_.single, 0, 1);
   for (const ElementLoop& loop : plan_.loops) call.RunLoop(loop, first_row, rows);
-  if (first_row + rows == plan_.rows) call.RunLoop(plan_.single_stores, 0, 1);
+}
+
+void ElementProgram::RunElements(const void* const* inputs, void* const* outputs, uint64_t first,
+                                 uint64_t count) {
+  const Call call{
+      .own = own_.get(), .tails = own_.get() + plan_.tails, .inputs = inputs, .outputs = outputs};
+  for (const ElementLoop& loop : plan_.loops) {
+    for (const ElementPass& pass : loop.passes) call.WalkBlocks(pass, 0, first, first + count);
+  }
+}
+
+void ElementProgram::End(const void* const* inputs, void* const* outputs) {
+  const Call call{
+      .own = own_.get(), .tails = own_.get() + plan_.tails, .inputs = inputs, .outputs = outputs};
+  call.RunLoop(plan_.single_stores, 0, 1);
 }
 
 }  // namespace cotune::host

@@ -11,9 +11,16 @@ using B = ScheduleBuilder;
 
 B Builder(const Problem& problem, int rank, const SlotSize& size) {
   // The slot is not used, and whatever fits the lines is one chunk.
-  constexpr uint64_t kChunkBytes = kLinesPerHalf * kCacheLineBytes;
-  return B(problem, rank,
-           {.regions = 0, .slot_bytes = size.slot_bytes, .chunk_bytes = kChunkBytes});
+  SlotSize of_lines = size;
+  of_lines.chunk_bytes = kLinesPerHalf * kCacheLineBytes;
+  return B(problem, rank, {.regions = 0, .size = of_lines});
+}
+
+// The place of an input that is read twice.
+Place InputReadTwice(B& b, int rank, const SlotSize& size) {
+  if (!size.input_is_computed) return B::Input();
+  b.Copy(B::Input(), B::Staging(rank));
+  return B::Staging(rank);
 }
 
 // Own lines are written only once nobody reads what they held.
@@ -41,19 +48,21 @@ void TakeAndReduce(B& b, int world_size, int rank, int region, Place own) {
 
 Schedule ScheduleAllReduceLines(const Problem& problem, int rank, const SlotSize& size) {
   B b = Builder(problem, rank, size);
+  const Place own = InputReadTwice(b, rank, size);
   b.WaitSlotFree();
-  b.PutLines(B::Input(), B::Lines(rank));
+  b.PutLines(own, B::Lines(rank));
   b.Signal(kLinesAreThere);
-  TakeAndReduce(b, problem.world_size, rank, 0, B::Input());
+  TakeAndReduce(b, problem.world_size, rank, 0, own);
   return b.Finish();
 }
 
 Schedule ScheduleAllGatherLines(const Problem& problem, int rank, const SlotSize& size) {
   B b = Builder(problem, rank, size);
+  const Place own = InputReadTwice(b, rank, size);
   b.WaitSlotFree();
-  b.PutLines(B::Input(), B::Lines(rank));
+  b.PutLines(own, B::Lines(rank));
   b.Signal(kLinesAreThere);
-  b.Copy(B::Input(), B::Output(rank));
+  b.Copy(own, B::Output(rank));
   for (int i = 1; i < problem.world_size; ++i) {
     const int peer = (rank + i) % problem.world_size;
     b.TakeLines(B::Lines(peer), B::Output(peer));
@@ -82,10 +91,11 @@ Schedule ScheduleAllToAllLines(const Problem& problem, int rank, const SlotSize&
 Schedule ScheduleBroadcastLines(const Problem& problem, int rank, const SlotSize& size) {
   B b = Builder(problem, rank, size);
   if (rank == problem.root) {
+    const Place own = InputReadTwice(b, rank, size);
     b.WaitSlotFree();
-    b.PutLines(B::Input(), B::Lines(rank));
+    b.PutLines(own, B::Lines(rank));
     b.Signal(kLinesAreThere);
-    b.Copy(B::Input(), B::Output());
+    b.Copy(own, B::Output());
   } else {
     b.TakeLines(B::Lines(problem.root), B::Output());
   }

@@ -13,6 +13,12 @@ namespace {
 // before the end of the time that the ABI gives it.
 constexpr int64_t kBusyNs = COTUNE_LAST_TURN_NS / 2;
 
+// Bytes that the operations of a region work on at a time. They stay in a first-level cache between
+// the collective and them, together with their other operands.
+constexpr uint64_t kPieceBytes = 16 << 10;
+// The same if a piece comes by a system call.
+constexpr uint64_t kPeerPieceBytes = 256 << 10;
+
 void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) {
   if (destination == source) return;  // in place
   std::memcpy(destination, source, bytes);
@@ -20,10 +26,14 @@ void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) 
 
 }  // namespace
 
-Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
+Operation::Operation(Group& group, Schedule schedule, const sdk::CallRecord& call,
+                     FusedOperations* fused)
     : group_(group),
       schedule_(std::move(schedule)),
-      call_(sdk::RecordOf(schedule_.problem, choice)) {
+      call_(call),
+      fused_(fused),
+      computes_operand_(fused != nullptr && fused->has_before()),
+      uses_value_(fused != nullptr && fused->has_after()) {
   if (Reduces(schedule_.problem)) {
     kernel_ = sdk::FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
   }
@@ -34,6 +44,14 @@ Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
     }
   }
   staging_.resize(parts * schedule_.region_bytes);
+  if (fused_ == nullptr) return;
+  const uint64_t element_bytes = ElementBytes(schedule_.problem.type);
+  const uint64_t piece_bytes = schedule_.reads_peers ? kPeerPieceBytes : kPieceBytes;
+  const uint64_t unit = schedule_.unit_elements;
+  piece_elements_ = std::clamp(piece_bytes / element_bytes / unit * unit, unit,
+                               std::max(unit, schedule_.chunk_elements));
+  operand_piece_.resize(piece_elements_ * element_bytes);
+  value_piece_.resize(piece_elements_ * element_bytes);
 }
 
 void Operation::Start(const void* send, void* receive, int64_t deadline_ns) {
@@ -71,6 +89,7 @@ Advance Operation::Run(int64_t until_ns) {
     ++iteration_;
   }
   if (schedule_.reads_peers && !group_.ReadsCount()) return Advance::kFailed;
+  if (fused_ != nullptr) fused_->End();
   return Advance::kComplete;
 }
 
@@ -127,10 +146,12 @@ Operation::Range Operation::RangeOf(const Op& op) const {
   return range;
 }
 
+uint64_t Operation::ElementOf(const Place& place, const Range& range) const {
+  return place.block * schedule_.problem.count + range.chunk_begin + range.part_begin;
+}
+
 uint64_t Operation::ByteOffset(const Place& place, const Range& range) const {
-  const uint64_t element =
-      place.block * schedule_.problem.count + range.chunk_begin + range.part_begin;
-  return element * ElementBytes(schedule_.problem.type);
+  return ElementOf(place, range) * ElementBytes(schedule_.problem.type);
 }
 
 std::byte* Operation::Locate(const Place& place, const Range& range) const {
@@ -139,7 +160,8 @@ std::byte* Operation::Locate(const Place& place, const Range& range) const {
            place.block * schedule_.region_bytes + range.part_begin * schedule_.slot_element_bytes;
   }
   if (place.space == Space::kStaging) {
-    return const_cast<std::byte*>(staging_.data()) + place.block * schedule_.region_bytes;
+    return const_cast<std::byte*>(staging_.data()) + place.block * schedule_.region_bytes +
+           range.part_begin * schedule_.slot_element_bytes;
   }
   const uint64_t offset = ByteOffset(place, range);
   if (place.space == Space::kOutput) return receive_ + offset;
@@ -147,9 +169,73 @@ std::byte* Operation::Locate(const Place& place, const Range& range) const {
   return const_cast<std::byte*>(send_) + offset;
 }
 
+template <class Body>
+bool Operation::ForPieces(const Range& range, const Body& body) const {
+  Range piece = range;
+  for (uint64_t done = 0; done < range.count; done += piece.count) {
+    piece.part_begin = range.part_begin + done;
+    piece.count = std::min(piece_elements_, range.count - done);
+    if (!body(piece)) return false;
+  }
+  return true;
+}
+
+Operation::Destinations Operation::DestinationsOf(const Op& op) const {
+  Destinations all;
+  const auto add = [&](const Place& place) {
+    if (IsUsed(place)) {
+      all.used = place;
+    } else {
+      all.stored[all.stored_count++] = place;
+    }
+  };
+  add(op.destination);
+  if (op.has_second_destination) add(op.second_destination);
+  return all;
+}
+
+const std::byte* Operation::Source(const Place& place, const Range& range) {
+  if (!IsComputed(place)) return Locate(place, range);
+  fused_->ComputeOperand(ElementOf(place, range), range.count, operand_piece_.data());
+  return operand_piece_.data();
+}
+
+void Operation::Use(const Place& place, const Range& range, const std::byte* value) {
+  fused_->UseValue(ElementOf(place, range), range.count, value);
+}
+
+bool Operation::CopyPiece(const Op& op, const Range& piece) {
+  const uint64_t bytes = piece.count * ElementBytes(schedule_.problem.type);
+  const Place& place = schedule_.sources[op.source_begin];
+  const Destinations to = DestinationsOf(op);
+  // The value goes straight to the first place that keeps it, and the operations after the
+  // collective read it there. If none does, they read it where it is, unless one of their outputs
+  // is written there.
+  std::byte* const first = to.stored_count > 0 ? Locate(to.stored[0], piece) : value_piece_.data();
+  const std::byte* value = first;
+  if (IsComputed(place)) {
+    fused_->ComputeOperand(ElementOf(place, piece), piece.count, first);
+  } else if (place.space == Space::kPeerInput) {
+    if (!group_.ReadPeer(place.rank, ByteOffset(place, piece), first, bytes)) return false;
+  } else {
+    value = Locate(place, piece);
+    const bool is_overwritten = place.space == Space::kInput && fused_->overwrites_operand();
+    if (to.stored_count > 0 || is_overwritten) {
+      CopyBytes(first, value, bytes);
+      value = first;
+    }
+  }
+  if (to.stored_count > 1) CopyBytes(Locate(to.stored[1], piece), value, bytes);
+  if (to.used) Use(*to.used, piece, value);
+  return true;
+}
+
 bool Operation::Copy(const Op& op) {
   const Range range = RangeOf(op);
   if (range.count == 0) return true;
+  if (fused_ != nullptr) {
+    return ForPieces(range, [&](const Range& piece) { return CopyPiece(op, piece); });
+  }
   const uint64_t bytes = range.count * ElementBytes(schedule_.problem.type);
   const Place& place = schedule_.sources[op.source_begin];
   std::byte* destination = Locate(op.destination, range);
@@ -168,7 +254,7 @@ bool Operation::Copy(const Op& op) {
 void Operation::Put(const Op& op) {
   const Range range = RangeOf(op);
   const uint64_t bytes = range.count * ElementBytes(schedule_.problem.type);
-  const std::byte* source = Locate(schedule_.sources[op.source_begin], range);
+  const std::byte* source = Source(schedule_.sources[op.source_begin], range);
   TaggedLine* lines = group_.Lines(schedule_.rank);
   PutLines(source, bytes, group_.LineTagNow(),
            lines + op.destination.block * schedule_.lines_per_region);
@@ -183,7 +269,8 @@ WaitOutcome Operation::Take(const Op& op, int64_t until_ns) {
   const Place& place = schedule_.sources[op.source_begin];
   const TaggedLine* lines = group_.Lines(place.rank) + place.block * schedule_.lines_per_region;
   const uint64_t tag = group_.LineTagNow();
-  std::byte* destination = Locate(op.destination, range);
+  std::byte* destination =
+      IsUsed(op.destination) ? value_piece_.data() : Locate(op.destination, range);
   uint64_t taken = 0;
   for (int i = 0; i < polls && taken < LinesOf(bytes); ++i) {
     taken = TakeLines(lines, taken, bytes, tag, destination);
@@ -199,30 +286,47 @@ WaitOutcome Operation::Take(const Op& op, int64_t until_ns) {
     }
   }
   group_.NoteBegun(place.rank);
+  if (IsUsed(op.destination)) Use(op.destination, range, destination);
   return WaitOutcome::kReached;
 }
 
 void Operation::Reduce(const Op& op) {
   const Range range = RangeOf(op);
   if (range.count == 0) return;
+  if (fused_ == nullptr) {
+    ReducePiece(op, range);
+    return;
+  }
+  ForPieces(range, [&](const Range& piece) {
+    ReducePiece(op, piece);
+    return true;
+  });
+}
+
+void Operation::ReducePiece(const Op& op, const Range& piece) {
+  const Destinations to = DestinationsOf(op);
   sdk::ReduceArguments arguments;
-  arguments.destination = Locate(op.destination, range);
-  arguments.destination_partial = op.destination.partial;
-  if (op.has_second_destination) {
-    arguments.second_destination = Locate(op.second_destination, range);
-    arguments.second_destination_partial = op.second_destination.partial;
+  arguments.destination = value_piece_.data();
+  if (to.stored_count > 0) {
+    arguments.destination = Locate(to.stored[0], piece);
+    arguments.destination_partial = to.stored[0].partial;
+  }
+  if (to.stored_count > 1) {
+    arguments.second_destination = Locate(to.stored[1], piece);
+    arguments.second_destination_partial = to.stored[1].partial;
   }
   arguments.source_count = op.source_count;
   for (uint32_t s = 0; s < op.source_count; ++s) {
     const Place& source = schedule_.sources[op.source_begin + s];
-    arguments.sources[s] = Locate(source, range);
+    arguments.sources[s] = Source(source, piece);
     if (source.partial) arguments.source_partial_mask |= uint64_t{1} << s;
   }
-  arguments.count = range.count;
+  arguments.count = piece.count;
   if (op.finish && schedule_.problem.reduction == Reduction::kAverage) {
     arguments.divisor = schedule_.problem.world_size;
   }
   kernel_(arguments);
+  if (to.used) Use(*to.used, piece, static_cast<const std::byte*>(arguments.destination));
 }
 
 }  // namespace cotune::host

@@ -8,8 +8,9 @@ namespace {
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-uint64_t LineElements(const Problem& problem) {
-  return kCacheLineBytes / ElementBytes(problem.type);
+uint64_t UnitElements(const Problem& problem, const SlotShape& shape) {
+  const uint64_t row = shape.size.unit_elements;
+  return row != 0 ? row : kCacheLineBytes / ElementBytes(problem.type);
 }
 
 }  // namespace
@@ -17,7 +18,7 @@ uint64_t LineElements(const Problem& problem) {
 uint64_t Schedule::PartBegin(uint64_t length, int part) const {
   if (parts == 1) return part == 0 ? 0 : length;
   const auto count = static_cast<uint64_t>(parts);
-  const uint64_t share = RoundUp((chunk_elements + count - 1) / count, LineElements(problem));
+  const uint64_t share = RoundUp((chunk_elements + count - 1) / count, unit_elements);
   return std::min(length, share * static_cast<uint64_t>(part));
 }
 
@@ -29,17 +30,20 @@ bool Schedule::IsActive(const Op& op, uint64_t iteration) const {
 }
 
 uint64_t ChunkElements(const Problem& problem, const SlotShape& shape) {
-  const uint64_t line = LineElements(problem);
+  const uint64_t unit = UnitElements(problem, shape);
   const auto regions = static_cast<uint64_t>(std::max(shape.regions, 1));
   const uint64_t width = shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
-  const uint64_t wanted = shape.chunk_bytes / regions / ElementBytes(problem.type);
-  const uint64_t capacity = shape.slot_bytes / 2 / regions / width;
+  const uint64_t wanted = shape.size.chunk_bytes / regions / ElementBytes(problem.type);
+  // A region takes whole cache lines.
+  const uint64_t region_bytes =
+      shape.size.slot_bytes / 2 / regions / kCacheLineBytes * kCacheLineBytes;
+  const uint64_t capacity = region_bytes / width;
   const uint64_t fitting = shape.regions == 0 ? wanted : std::min(wanted, capacity);
-  const uint64_t largest = std::max(line, fitting / line * line);
+  const uint64_t largest = std::max(unit, fitting / unit * unit);
   if (problem.count == 0) return largest;
   // As many chunks as that takes, but of equal size: a short last one would leave ranks idle.
   const uint64_t chunks = (problem.count - 1) / largest + 1;
-  return std::min(largest, RoundUp((problem.count + chunks - 1) / chunks, line));
+  return std::min(largest, RoundUp((problem.count + chunks - 1) / chunks, unit));
 }
 
 ScheduleBuilder::ScheduleBuilder(const Problem& problem, int rank, const SlotShape& shape) {
@@ -49,6 +53,7 @@ ScheduleBuilder::ScheduleBuilder(const Problem& problem, int rank, const SlotSha
   schedule_.regions = shape.regions;
   schedule_.reads_peers = shape.reads_peers;
   schedule_.chunk_elements = ChunkElements(problem, shape);
+  schedule_.unit_elements = UnitElements(problem, shape);
   schedule_.slot_element_bytes =
       shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
   schedule_.region_bytes =

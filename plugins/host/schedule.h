@@ -8,6 +8,11 @@
 // chunk i - l and is skipped where there is no such chunk, so that the phases of an algorithm
 // overlap.
 //
+// Fused schedules. A backend may run local operations with a collective (fused_operations.h). The
+// list of operations is the same then: a read of kInput is one of what the operations before the
+// collective compute, and a write to kOutput gives the value to the operations after it. Chunks and
+// parts hold whole rows, because such operations may reduce rows.
+//
 // Slots. Every rank owns one slot, split in two halves that iterations use in turn: chunk c uses
 // half (first + c) % 2, `first` being the group's iteration number of chunk 0. A half holds
 // `regions` regions of one chunk each. A rank writes only its own slot.
@@ -109,6 +114,7 @@ struct Schedule {
   int regions = 1;           // of a half slot
   bool reads_peers = false;  // some rank has a place in kPeerInput: send buffers are published
   uint64_t chunk_elements = 0;
+  uint64_t unit_elements = 1;  // chunks but the last, and parts of them, are multiples of it
   // Element i of a chunk lies this times i into a region, also where less is stored for an element:
   // parts that hold partial results and parts that hold elements then never overlap.
   uint64_t slot_element_bytes = 0;
@@ -132,28 +138,41 @@ struct Schedule {
     const uint64_t rest = problem.count - chunk * chunk_elements;
     return rest < chunk_elements ? rest : chunk_elements;
   }
-  // First element of part `part` of a chunk of `length` elements; part boundaries lie on cache
-  // lines.
+  // Returns true if the regions fit a slot. They do not if a row is larger than what half a slot
+  // has for a region.
+  bool FitsSlot(uint64_t slot_bytes) const {
+    return static_cast<uint64_t>(regions) * region_bytes <= slot_bytes / 2;
+  }
+  // First element of part `part` of a chunk of `length` elements; part boundaries lie on multiples
+  // of the unit.
   uint64_t PartBegin(uint64_t length, int part) const;
   // True when `op` does something in iteration `iteration` (counted from 0 in the schedule). Waits
   // and signals with lag l run in every iteration below Chunks() + l.
   bool IsActive(const Op& op, uint64_t iteration) const;
 };
 
-// The part of a schedule that all algorithms share: the size of a chunk, for a slot of `slot_bytes`
-// of which a step takes about `chunk_bytes`, split into `regions` regions that hold partial results
-// or not.
+// The sizes that the caller of an algorithm chooses.
+struct SlotSize {
+  uint64_t slot_bytes = 0;
+  uint64_t chunk_bytes = 0;    // how much of a slot one step should take
+  uint64_t unit_elements = 0;  // the row that stays whole; 0: chunks and parts are cache lines
+  // Operations before the collective compute the input. An algorithm reads each element of it once,
+  // and then from where it has put it.
+  bool input_is_computed = false;
+};
+
+// The part of a schedule that all algorithms share: the size of a chunk, for a slot that is split
+// into `regions` regions which hold partial results or not.
 struct SlotShape {
   int regions = 1;  // 0: the slot is not used, and any chunk fits
   int parts = 1;
   bool partial = false;
   bool reads_peers = false;
-  uint64_t slot_bytes = 0;
-  uint64_t chunk_bytes = 0;
+  SlotSize size{};
 };
 
-// Elements of one chunk: whole cache lines, at most what half a slot holds, and such that all
-// chunks but the last are equal and that one is nearly so.
+// Elements of one chunk: whole units, at most what half a slot holds but one unit at least, and
+// such that all chunks but the last are equal and that one is nearly so.
 uint64_t ChunkElements(const Problem& problem, const SlotShape& shape);
 
 // Collects the operations of one rank. Append order is execution order.

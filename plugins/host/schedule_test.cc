@@ -133,6 +133,72 @@ TEST_P(ScheduleTest, MixedCollectivesInARow) {
   }
 }
 
+// With operations around the collective: chunks and parts of whole rows, and an input that is
+// computed where it is read. Rows begin at no cache line.
+TEST_P(ScheduleTest, EachAlgorithmOfWholeRowsUnderManyInterleavings) {
+  const int world_size = GetParam();
+  for (const NamedAlgorithm& algorithm : kAlgorithms) {
+    for (const ElementType type : {ElementType::kF32, ElementType::kBf16, ElementType::kF64}) {
+      for (const uint64_t columns : {1u, 7u, 30u}) {
+        for (const bool is_computed : {false, true}) {
+          const bool reads_peers =
+              std::string(algorithm.name).find("peer_read") != std::string::npos;
+          if (reads_peers && is_computed) continue;
+          SlotSize size = SmallSlot(world_size);
+          size.unit_elements = columns;
+          size.input_is_computed = is_computed;
+          const uint64_t lines = kLinesPerHalf / static_cast<uint64_t>(world_size) *
+                                 kLinePayloadBytes / ElementBytes(type);
+          const uint64_t rows = algorithm.in_lines ? lines / columns : 1000 / columns;
+          const Problem problem{.reduction = Reduction::kSum,
+                                .type = type,
+                                .count = rows * columns,
+                                .world_size = world_size,
+                                .root = world_size / 2};
+          const SimulatedCollective collective = Build(algorithm, problem, size, false);
+          for (const Schedule& schedule : collective.schedules) {
+            ASSERT_TRUE(schedule.FitsSlot(size.slot_bytes)) << collective.name;
+            ASSERT_EQ(schedule.chunk_elements % columns, 0u) << collective.name;
+            for (int part = 0; part <= schedule.parts; ++part) {
+              const uint64_t begin = schedule.PartBegin(schedule.ChunkLength(0), part);
+              ASSERT_EQ(begin % columns, 0u) << collective.name << " part " << part;
+            }
+          }
+          ScheduleSimulation simulation(world_size, size.slot_bytes, columns);
+          ASSERT_EQ(simulation.Run({collective, collective}), "")
+              << collective.name << " rows of " << columns;
+        }
+      }
+    }
+  }
+}
+
+// An input that is computed is read once, and every element of it.
+TEST_P(ScheduleTest, AComputedInputIsReadOnce) {
+  const int world_size = GetParam();
+  for (const NamedAlgorithm& algorithm : kAlgorithms) {
+    SlotSize size = SmallSlot(world_size);
+    size.input_is_computed = true;
+    const Problem problem{.type = ElementType::kF32, .count = 12, .world_size = world_size};
+    const SimulatedCollective collective = Build(algorithm, problem, size, false);
+    for (const Schedule& schedule : collective.schedules) {
+      std::vector<int> reads(static_cast<size_t>(world_size) * problem.count);
+      for (const Op& op : schedule.ops) {
+        for (uint32_t source = 0; source < op.source_count; ++source) {
+          const Place& place = schedule.sources[op.source_begin + source];
+          if (place.space != Space::kInput) continue;
+          const uint64_t length = schedule.ChunkLength(0);
+          for (uint64_t i = schedule.PartBegin(length, op.part_begin);
+               i < schedule.PartBegin(length, op.part_end); ++i) {
+            ++reads[place.block * problem.count + i];
+          }
+        }
+      }
+      EXPECT_LE(*std::max_element(reads.begin(), reads.end()), 1) << algorithm.name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(WorldSizes, ScheduleTest, testing::Values(2, 3, 4, 5, 8, 16));
 
 TEST(ScheduleSimulationTest, SixtyFourRanks) {
@@ -205,18 +271,31 @@ TEST(ScheduleShapeTest, ChunksFitHalfASlot) {
   const Problem problem{.type = ElementType::kBf16, .count = 1 << 20, .world_size = 4};
   constexpr uint64_t kSlot = 64 << 10;
   // A half of 32 KiB holds 8192 partial sums of 4 bytes, or 16384 elements of 2.
-  EXPECT_EQ(ChunkElements(problem, {.partial = true, .slot_bytes = kSlot, .chunk_bytes = kSlot}),
-            8192u);
-  EXPECT_EQ(ChunkElements(problem, {.slot_bytes = kSlot, .chunk_bytes = kSlot}), 16384u);
-  EXPECT_EQ(ChunkElements(problem, {.regions = 4, .slot_bytes = kSlot, .chunk_bytes = kSlot / 8}),
-            1024u);
-  EXPECT_EQ(ChunkElements(problem, {.regions = 64, .slot_bytes = kSlot, .chunk_bytes = 64}), 32u);
+  EXPECT_EQ(ChunkElements(problem, {.partial = true, .size = {kSlot, kSlot}}), 8192u);
+  EXPECT_EQ(ChunkElements(problem, {.size = {kSlot, kSlot}}), 16384u);
+  EXPECT_EQ(ChunkElements(problem, {.regions = 4, .size = {kSlot, kSlot / 8}}), 1024u);
+  EXPECT_EQ(ChunkElements(problem, {.regions = 64, .size = {kSlot, 64}}), 32u);
+}
+
+TEST(ScheduleShapeTest, ChunksAndPartsHoldWholeRows) {
+  // Half a slot of 32 KiB holds 8192 elements, and so 8 rows of 1000.
+  const Problem problem{.type = ElementType::kF32, .count = 100'000, .world_size = 3};
+  const SlotSize size{.slot_bytes = 64 << 10, .chunk_bytes = 64 << 10, .unit_elements = 1000};
+  const Schedule schedule = ScheduleAllReduceTwoShot(problem, 0, size);
+  EXPECT_EQ(schedule.chunk_elements, 8000u);
+  EXPECT_EQ(schedule.PartBegin(8000, 1), 3000u);
+  EXPECT_EQ(schedule.PartBegin(8000, 2), 6000u);
+  EXPECT_TRUE(schedule.FitsSlot(64 << 10));
+  // A row is never cut, also if it is larger than that.
+  const SlotSize wide{.slot_bytes = 64 << 10, .chunk_bytes = 64 << 10, .unit_elements = 8200};
+  EXPECT_EQ(ScheduleAllReduceTwoShot(problem, 0, wide).chunk_elements, 8200u);
+  EXPECT_FALSE(ScheduleAllReduceTwoShot(problem, 0, wide).FitsSlot(64 << 10));
 }
 
 TEST(ScheduleShapeTest, ChunksAreEqual) {
   // 17000 elements do not fit 16384: two chunks of 8500, in whole lines of 32.
   const Problem problem{.type = ElementType::kBf16, .count = 17000, .world_size = 4};
-  EXPECT_EQ(ChunkElements(problem, {.slot_bytes = 64 << 10, .chunk_bytes = 64 << 10}), 8512u);
+  EXPECT_EQ(ChunkElements(problem, {.size = {64 << 10, 64 << 10}}), 8512u);
 }
 
 }  // namespace

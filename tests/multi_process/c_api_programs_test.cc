@@ -202,10 +202,10 @@ TEST_F(CApiPrograms, LogWhatATuneListsAndLeavesOut) {
           {subject + "via=split is listed",
            subject + "via=bucket is left out: no two all_reduces or broadcasts of one reduction, "
                      "root and dtype are independent",
-           subject + "host with fuse=1.2 is left out: fusion extension not offered: it runs single "
-                     "collectives only",
-           subject + "fuse=-3&via=split is left out: value %5 in front is read elsewhere too",
-           subject + "fuse=1 of %3 is left out: no backend lists it"}))
+           subject + "fuse=1.2 of %3 is listed",
+           subject + "host/tree with fuse=1.2 is left out: runs no operations: partial sums travel "
+                     "from rank to rank, and the last hop alone has final values",
+           subject + "fuse=-3&via=split is left out: value %5 in front is read elsewhere too"}))
       << ranks.Transcript();
   EXPECT_THAT(ranks.LinesOf(1, "log 0 "), IsEmpty());
 }

@@ -63,12 +63,12 @@ std::vector<PartArray> RunPart(const sdk::Program& program, const std::vector<Pa
     for (const sdk::Value& each : program.values) {
       if (each.rows_kind == COTUNE_ROWS_ALL) all = each.rows;
     }
-    uint64_t row = 0;
-    do {
+    (*prepared)->Begin(in_addresses.data());
+    for (uint64_t row = 0; row < all; row += rows_at_once) {
       (*prepared)->RunRows(in_addresses.data(), out_addresses.data(), row,
                            std::min(rows_at_once, all - row));
-      row += rows_at_once;
-    } while (row < all);
+    }
+    (*prepared)->End(in_addresses.data(), out_addresses.data());
   }
   std::vector<PartArray> outputs;
   for (size_t o = 0; o < program.outputs.size(); ++o) {

@@ -1,0 +1,303 @@
+// Regions through the ABI: what is refused, outputs over the operand of the collective, and ranks
+// that die, stop or call something else in a fused call.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plugins/host/backend.h"
+#include "plugins/host/testing/abi_region.h"
+#include "plugins/host/testing/host_ranks.h"
+
+namespace cotune::host {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr int64_t kLongNs = 120 * kSecondNs;
+constexpr int64_t kShortNs = 2 * kSecondNs;
+constexpr int kRunning = 0;  // an event
+
+// y = relu(collective(x) + r), over r.
+AbiRegion BiasedRelu(uint32_t collective, int ranks, uint64_t rows, uint64_t columns) {
+  AbiRegion region(ranks, rows);
+  const int x = region.Input(columns);
+  const int r = region.Input(columns);
+  const int value = region.Collective(collective, x);
+  region.Return(region.Compute(COTUNE_NODE_RELU, {region.Compute(COTUNE_NODE_ADD, {value, r})}), r);
+  return region;
+}
+
+class ListedRegions : public testing::Test {
+ protected:
+  static ListedRegion List(const AbiRegion& region) {
+    const JobForTest job;
+    cotune_backend_t* backend = nullptr;
+    cotune_error_t error = EmptyError();
+    EXPECT_EQ(BackendApi()->create(&job.host(), -1, &backend, &error), COTUNE_OK) << error.message;
+    ListedRegion listed = ListRegion(backend, region);
+    BackendApi()->destroy(backend);
+    return listed;
+  }
+};
+
+TEST_F(ListedRegions, HaveTheNamesOfTheCollective) {
+  EXPECT_THAT(List(BiasedRelu(COTUNE_ALL_REDUCE, 4, 4, 64)).choices,
+              ElementsAre("one_shot?chunk=65536", "one_shot?transport=ll", "two_shot?chunk=65536"));
+  EXPECT_THAT(
+      List(BiasedRelu(COTUNE_BROADCAST, 4, 400, 64)).choices,
+      ElementsAre("flat?chunk=65536", "flat?chunk=262144", "tree?chunk=65536", "tree?chunk=262144",
+                  "chain?chunk=65536", "chain?chunk=262144", "peer_read?chunk=4194304"));
+}
+
+TEST_F(ListedRegions, RefuseWhatPassesPartialSumsOn) {
+  const ListedRegion listed = List(BiasedRelu(COTUNE_ALL_REDUCE, 4, 400, 64));
+  for (const char* name : {"ring", "tree"}) {
+    EXPECT_THAT(listed.refusals, Contains(StartsWith(std::string(name) +
+                                                     ": runs no operations: partial sums travel")));
+  }
+}
+
+TEST_F(ListedRegions, RefusePeerReadsOfWhatIsNotThere) {
+  AbiRegion scaled(2, 400);
+  const int a = scaled.Input(64);
+  const int b = scaled.Input(64);
+  scaled.Return(scaled.Collective(COTUNE_ALL_TO_ALL, scaled.Compute(COTUNE_NODE_MUL, {a, b})));
+  EXPECT_THAT(List(scaled).refusals,
+              Contains(StartsWith("peer_read: others would read the input as it is before")));
+  AbiRegion over(2, 400);
+  const int y = over.Input(64);
+  over.Return(over.Compute(COTUNE_NODE_RELU, {over.Collective(COTUNE_BROADCAST, y)}), y);
+  EXPECT_THAT(List(over).refusals,
+              Contains("peer_read: others would read the input while an output overwrites it"));
+}
+
+TEST_F(ListedRegions, RefuseRowsThatDoNotFitASlot) {
+  // A row of 2 MiB: half a slot has 1 MiB. Lines and peer reads need no slot.
+  AbiRegion wide(2, 4);
+  const int x = wide.Input(512 << 10);
+  const int b = wide.Input(512 << 10, COTUNE_ROWS_ONE);
+  wide.Return(wide.Compute(COTUNE_NODE_ADD, {wide.Collective(COTUNE_ALL_REDUCE, x), b}));
+  const ListedRegion listed = List(wide);
+  EXPECT_THAT(listed.choices, IsEmpty());
+  EXPECT_THAT(listed.refusals,
+              Contains("two_shot: 1 rows of 2097152 bytes do not fit half a slot of 2097152 bytes "
+                       "(setting host.slot_bytes)"));
+  // Without a value of one row nothing depends on the end of a row.
+  EXPECT_THAT(List(BiasedRelu(COTUNE_ALL_REDUCE, 2, 4, 512 << 10)).choices, Not(IsEmpty()));
+}
+
+TEST_F(ListedRegions, RefuseWhatIsNoCollectiveWithOperationsAroundIt) {
+  AbiRegion two(2, 4);
+  const int x = two.Input(8);
+  const int y = two.Input(8);
+  const int sum = two.Collective(COTUNE_ALL_REDUCE, x);
+  two.Return(two.Compute(COTUNE_NODE_ADD, {sum, two.Collective(COTUNE_ALL_REDUCE, y)}));
+  EXPECT_THAT(List(two).refusals,
+              ElementsAre("runs one collective at a time, and the region has 2"));
+
+  AbiRegion early(2, 4);
+  const int a = early.Input(8);
+  const int r = early.Compute(COTUNE_NODE_RELU, {a});
+  early.Return(early.Collective(COTUNE_ALL_REDUCE, r));
+  early.Return(r);
+  EXPECT_THAT(List(early).refusals, ElementsAre("an output is computed before the collective"));
+
+  AbiRegion both(2, 4);
+  const int b = both.Input(8);
+  const int n = both.Compute(COTUNE_NODE_NEG, {b});
+  both.Return(both.Compute(COTUNE_NODE_ADD, {both.Collective(COTUNE_ALL_REDUCE, n), n}));
+  EXPECT_THAT(
+      List(both).refusals,
+      ElementsAre("operations after the collective read what operations before it compute"));
+
+  AbiRegion mixed(2, 4);
+  const int one = mixed.Input(8, COTUNE_ROWS_ONE);
+  const int many = mixed.Input(8);
+  const int value = mixed.Collective(COTUNE_ALL_REDUCE, one);
+  mixed.Return(mixed.Compute(COTUNE_NODE_ADD, {many, value}));
+  EXPECT_THAT(List(mixed).refusals,
+              ElementsAre("a value around the collective has other rows than the collective's"));
+}
+
+// The elements of x, and those of the collective's value.
+float InputAt(int rank, uint64_t at) { return static_cast<float>((at * 7 + 3) % 41) - 20 * rank; }
+float ValueAt(uint32_t collective, int ranks, int rank, uint64_t count, uint64_t at) {
+  float value = 0;
+  const uint64_t block = count / static_cast<uint64_t>(ranks);
+  if (collective == COTUNE_ALL_REDUCE) {
+    for (int r = 0; r < ranks; ++r) value += InputAt(r, at);
+  } else if (collective == COTUNE_ALL_TO_ALL) {
+    const uint64_t of = static_cast<uint64_t>(rank) * block + at % block;
+    value = InputAt(static_cast<int>(at / block), of);
+  } else {
+    value = InputAt(0, at);
+  }
+  return value;
+}
+
+class OverTheOperand : public testing::TestWithParam<int> {};
+
+// The programs of the host have no such region, because a backend may let peers read the operand.
+TEST_P(OverTheOperand, EveryListedChoiceIsRight) {
+  const int world_size = GetParam();
+  JobForTest job;
+  job.Set("host.slot_bytes", "65536");
+  RankProcesses ranks(world_size, [&](int rank) -> std::string {
+    GroupForTest group(job.host(), "g", rank, AllRanks(world_size), MonotonicNs() + kLongNs);
+    if (group.status() != COTUNE_OK) return group.error().message;
+    int run = 0;
+    for (const uint32_t collective : {COTUNE_ALL_REDUCE, COTUNE_ALL_TO_ALL, COTUNE_BROADCAST}) {
+      for (const uint64_t rows : {1, 3000}) {
+        const uint64_t all_rows = rows * static_cast<uint64_t>(world_size);
+        const uint64_t count = all_rows * 7;
+        AbiRegion region(world_size, all_rows);
+        const int x = region.Input(7);
+        const int sum = region.Compute(COTUNE_NODE_ADD, {region.Collective(collective, x), x});
+        region.Return(region.Compute(COTUNE_NODE_RELU, {sum}), x);
+        // It is computed in a second walk over the row, when x is overwritten.
+        const int value = 1;
+        region.Return(
+            region.Compute(COTUNE_NODE_MUL, {value, region.Compute(COTUNE_NODE_ROW_SUM, {value})}));
+        for (const std::string& choice : ListRegion(group.backend(), region).choices) {
+          std::vector<float> data(count);
+          std::vector<float> scaled(count);
+          for (uint64_t i = 0; i < count; ++i) data[i] = InputAt(rank, i);
+          cotune_error_t error = EmptyError();
+          const cotune_status_t status =
+              RunRegion(group.backend(), group.group(), region, choice.c_str(), {data.data()},
+                        {data.data(), scaled.data()}, MonotonicNs() + kLongNs, &error);
+          if (status != COTUNE_OK) return choice + ": " + error.message;
+          for (uint64_t i = 0; i < count; ++i) {
+            const auto value_at = [&](uint64_t at) {
+              return ValueAt(collective, world_size, rank, count, at);
+            };
+            float row_sum = 0;
+            for (uint64_t c = 0; c < 7; ++c) row_sum += value_at(i / 7 * 7 + c);
+            if (data[i] != std::max(value_at(i) + InputAt(rank, i), 0.0F) ||
+                scaled[i] != value_at(i) * row_sum) {
+              return choice + " of collective " + std::to_string(collective) + " is wrong at " +
+                     std::to_string(i);
+            }
+          }
+          ++run;
+        }
+      }
+    }
+    return run >= 6 ? "" : "few choices";
+  });
+  EXPECT_EQ(ranks.WaitAll(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OverTheOperand, testing::Values(1, 2, 3, 4, 5));
+
+// A rank of a job of 4 that calls regions until one fails.
+struct Caller {
+  Caller(const JobForTest& job, int rank, uint64_t rows)
+      : group(job.host(), "g", rank, AllRanks(4), MonotonicNs() + kLongNs),
+        x(rows * 16, 1),
+        r(rows * 16, 1) {}
+  cotune_status_t Call(const AbiRegion& region, const char* choice, int64_t timeout_ns) {
+    error = EmptyError();
+    return RunRegion(group.backend(), group.group(), region, choice, {x.data(), r.data()},
+                     {r.data()}, MonotonicNs() + timeout_ns, &error);
+  }
+  // Empty when the failure is one of this rank with the word in its message.
+  std::string Names(cotune_status_t status, int rank, const std::string& word) const {
+    const std::string message = error.message;
+    const bool is_named = status == COTUNE_PEER_FAILED && error.failed_rank == rank &&
+                          message.find(word) != std::string::npos;
+    return is_named ? "" : "status " + std::to_string(status) + ": " + message;
+  }
+
+  GroupForTest group;
+  std::vector<float> x;
+  std::vector<float> r;
+  cotune_error_t error{};
+};
+
+struct FaultyCall {
+  const char* name;
+  uint32_t collective;
+  const char* choice;
+  uint64_t rows;
+};
+
+class FusedCall : public testing::TestWithParam<FaultyCall> {
+ protected:
+  static AbiRegion Region() { return BiasedRelu(GetParam().collective, 4, GetParam().rows, 16); }
+  // Calls until it fails, which must be the victim's fault.
+  static std::string Rank(JobForTest& job, int rank, int64_t timeout_ns, const char* word) {
+    Caller caller(job, rank, GetParam().rows);
+    if (caller.group.status() != COTUNE_OK) return caller.group.error().message;
+    const AbiRegion region = Region();
+    cotune_status_t status = COTUNE_OK;
+    for (int done = 0; status == COTUNE_OK; ++done) {
+      if (rank == 1 && done == 20) job.Post(kRunning);
+      status = caller.Call(region, GetParam().choice, timeout_ns);
+    }
+    return caller.Names(status, 1, word);
+  }
+};
+
+TEST_P(FusedCall, OfARankThatIsKilledFailsOnAll) {
+  JobForTest job;
+  RankProcesses ranks(4, [&](int rank) { return Rank(job, rank, kLongNs, "died"); });
+  job.Await(kRunning);
+  ranks.Kill(1, SIGKILL);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(ranks.Wait(rank), rank == 1 ? "signal 9" : "") << "rank " << rank;
+  }
+}
+
+TEST_P(FusedCall, OfARankThatStopsFailsOnAllAtTheDeadline) {
+  JobForTest job;
+  RankProcesses ranks(4, [&](int rank) { return Rank(job, rank, kShortNs, "deadline"); });
+  job.Await(kRunning);
+  ranks.Kill(1, SIGSTOP);
+  for (const int rank : {0, 2, 3}) EXPECT_EQ(ranks.Wait(rank), "") << "rank " << rank;
+  ranks.Kill(1, SIGCONT);
+  EXPECT_EQ(ranks.Wait(1), "");
+}
+
+// Rank 2 has cut its program differently: its region has an operation less. It runs the same
+// collective by the same choice.
+TEST_P(FusedCall, OfAnotherCutIsNamedByAll) {
+  JobForTest job;
+  RankProcesses ranks(4, [&](int rank) -> std::string {
+    Caller caller(job, rank, GetParam().rows);
+    if (caller.group.status() != COTUNE_OK) return caller.group.error().message;
+    AbiRegion other(4, GetParam().rows);
+    const int x = other.Input(16);
+    const int r = other.Input(16);
+    const int value = other.Collective(GetParam().collective, x);
+    other.Return(other.Compute(COTUNE_NODE_ADD, {value, r}), r);
+    const AbiRegion usual = Region();
+    cotune_status_t status = COTUNE_OK;
+    for (int call = 0; call < 30 && status == COTUNE_OK; ++call) {
+      const bool differs = rank == 2 && call == 10;
+      status = caller.Call(differs ? other : usual, GetParam().choice, kLongNs);
+    }
+    return caller.Names(status, 2, "called");
+  });
+  EXPECT_EQ(ranks.WaitAll(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Choices, FusedCall,
+    testing::Values(FaultyCall{"OneShot", COTUNE_ALL_REDUCE, "one_shot?chunk=65536", 3000},
+                    FaultyCall{"TwoShot", COTUNE_ALL_REDUCE, "two_shot?chunk=65536", 3000},
+                    FaultyCall{"Lines", COTUNE_ALL_REDUCE, "one_shot?transport=ll", 4},
+                    FaultyCall{"Direct", COTUNE_ALL_TO_ALL, "direct?chunk=65536", 4000}),
+    [](const testing::TestParamInfo<FaultyCall>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace cotune::host
