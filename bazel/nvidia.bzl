@@ -1,7 +1,7 @@
 """NVIDIA's headers as `./dev setup` has installed them (wheels), as the repository @nvidia.
 
 Its libraries `cuda` and `nccl` are empty on a machine without the wheels; tests that include a header of theirs ask for it
-by __has_include, and say why they are skipped.
+by __has_include, and say why they are skipped. `nvrtc.bzl` has the environment in which tests find NVRTC.
 """
 
 # The variable, or the place that ./dev uses.
@@ -46,6 +46,11 @@ def _nvidia_repository_impl(context):
             deps = deps,
         )
     context.file("BUILD.bazel", build)
+
+    # Tests that compile kernels find the compiler by it; none of them is a part of the product.
+    nvrtc = wheels.get_child("cu13").get_child("lib").get_child("libnvrtc.so.13")
+    environment = {"COTUNE_NVRTC": str(nvrtc)} if nvrtc.exists else {}
+    context.file("nvrtc.bzl", "NVRTC_ENVIRONMENT = %r\n" % environment)
 
 nvidia_repository = repository_rule(
     implementation = _nvidia_repository_impl,

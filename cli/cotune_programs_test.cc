@@ -135,7 +135,10 @@ TEST_F(ProgramsTest, ATunedProgramIsKnownAndExplained) {
   EXPECT_EQ(explained.out.rfind(heading_ + ": 100 rows\n  by its all_reduce sum f32", 0), 0u)
       << explained.out;
   // The choice that runs the collective is named, and the product in its step or in a part.
-  const bool is_fused = explained.out.find("&fuse=1 (") != std::string::npos;
+  const size_t runs = explained.out.find("\n  runs: ");
+  ASSERT_NE(runs, std::string::npos) << explained.out;
+  const std::string choice = explained.out.substr(runs, explained.out.find('\n', runs + 1) - runs);
+  const bool is_fused = choice.find("fuse=1") != std::string::npos;
   EXPECT_NE(explained.out.find(is_fused ? "\n  steps: all_reduce + mul by host/"
                                         : "\n  steps: all_reduce by host/"),
             std::string::npos)

@@ -11,7 +11,7 @@
 
 namespace cotune::cuda {
 
-// COTUNE_NVRTC names the library (`./dev setup` has it set for tests), else it is looked for;
+// COTUNE_NVRTC names the library (bazel/nvidia.bzl sets it if `./dev setup` has installed NVRTC), else it is looked for;
 // nullopt: there is none here.
 inline std::optional<Nvrtc> FindNvrtc() {
   const char* named = std::getenv("COTUNE_NVRTC");
