@@ -11,8 +11,8 @@
 
 namespace cotune::cuda {
 
-// COTUNE_NVRTC names the library (bazel/nvidia.bzl sets it if `./dev setup` has installed NVRTC), else it is looked for;
-// nullopt: there is none here.
+// COTUNE_NVRTC names the library (bazel/nvidia.bzl sets it if `./dev setup` has installed NVRTC),
+// else it is looked for; nullopt: there is none here.
 inline std::optional<Nvrtc> FindNvrtc() {
   const char* named = std::getenv("COTUNE_NVRTC");
   auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, gpu::OwnEnvironment());
