@@ -99,11 +99,14 @@ TEST_F(DispatcherFailuresTest, WhatAPluginThrowsIsTheErrorOfTheCall) {
 // The fake backend, whose calls end at their deadline and name no rank, as those of a library do
 // that does not know which rank is late.
 const cotune_backend_api_t* FakeThatNamesNobody() {
-  static cotune_backend_api_t table = *fake::BackendApi();
-  table.launch = [](cotune_plan_t*, const cotune_launch_t*, cotune_error_t*) {
-    return cotune_status_t{COTUNE_DEADLINE_EXCEEDED};
-  };
-  return &table;
+  static const cotune_backend_api_t kTable = [] {
+    cotune_backend_api_t table = *fake::BackendApi();
+    table.launch = [](cotune_plan_t*, const cotune_launch_t*, cotune_error_t*) {
+      return cotune_status_t{COTUNE_DEADLINE_EXCEEDED};
+    };
+    return table;
+  }();
+  return &kTable;
 }
 
 // The errors of the ranks that make a call, by rank; the others make none and stay in the job until
