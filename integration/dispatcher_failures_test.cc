@@ -154,6 +154,12 @@ TEST_F(DispatcherFailuresTest, AtADeadlineEveryRankThatStaysSilentIsNamed) {
     EXPECT_EQ(error.ranks, (std::vector<int>{2})) << rank << ": " << error.ToText();
     EXPECT_THAT(error.ToText(), HasSubstr("rank 2 has not reported the same"));
   }
+  // A rank that has reported it is not named, whatever ranks before it have not.
+  const auto middle = ErrorsOfCalls(folder_, 3, {0, 2});
+  ASSERT_EQ(middle.size(), 2u);
+  for (const auto& [rank, error] : middle) {
+    EXPECT_EQ(error.ranks, (std::vector<int>{1})) << rank << ": " << error.ToText();
+  }
   // The first of two may only be slow, so that naming it alone would hide the other.
   const auto two = ErrorsOfCalls(folder_, 3, {0});
   ASSERT_EQ(two.size(), 1u);

@@ -164,7 +164,12 @@ std::vector<Shape> LeafShapes(const Problem& problem, Shares shares) {
   for (Shape shape : StepShapes(PackForEachLeaf(problem), shares)) {
     const int unroll_max = problem.world_size <= (shares == Shares::kNone ? 4 : 2) ? 2 : 1;
     if (shape.threads < 128 || shape.unroll > unroll_max) continue;
-    if (CanRunLeaves(problem, shares, shape)) shapes.push_back(shape);
+    // A step of leaves may need more scratch than one of packs: fewer blocks take more steps then.
+    while (shape.blocks > 1 && !CanRunLeaves(problem, shares, shape)) {
+      --shape.blocks;
+      shape.is_fitted = false;
+    }
+    Add(shape, problem, shares, kLeafModel, shapes);
   }
   return shapes;
 }

@@ -146,6 +146,22 @@ TEST(FusedListTest, EveryShapeFitsIntoScratch) {
   }
 }
 
+// A family that does not run a region gives its reason.
+TEST(FusedListTest, EveryFamilyIsListedOrRefused) {
+  for (const RegionCase& each : RegionCases()) {
+    for (int world_size = 2; world_size <= 8; ++world_size) {
+      for (uint64_t rows = 1; rows < 1 << 22; rows *= 16) {
+        const auto choices = ListFused(LeafRegionAt(each, rows, world_size), {});
+        ASSERT_TRUE(choices.has_value());
+        std::set<const KernelFamily*> listed;
+        for (const Choice& choice : *choices) listed.insert(choice.family);
+        EXPECT_EQ(listed.size(), FusedFamilies().size())
+            << each.name << ", " << rows << " rows, " << world_size << " ranks";
+      }
+    }
+  }
+}
+
 TEST(FusedListTest, EverySourceIsUsedByAFamily) {
   std::set<std::string_view> unused;
   for (const KernelFile& file : kKernelFiles) {

@@ -2,6 +2,8 @@
 #ifndef COTUNE_PLUGINS_CUDA_TESTING_FIND_NVRTC_H_
 #define COTUNE_PLUGINS_CUDA_TESTING_FIND_NVRTC_H_
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <optional>
 #include <string_view>
@@ -16,8 +18,9 @@ namespace cotune::cuda {
 inline std::optional<Nvrtc> FindNvrtc() {
   const char* named = std::getenv("COTUNE_NVRTC");
   auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, gpu::OwnEnvironment());
-  if (!nvrtc.has_value()) return std::nullopt;
-  return *nvrtc;
+  if (nvrtc.has_value()) return *nvrtc;
+  if (named != nullptr) ADD_FAILURE() << named << ": " << nvrtc.error().message;
+  return std::nullopt;
 }
 
 // Returns true if kernels for the architecture are compiled in this run. Shapes are chosen on
