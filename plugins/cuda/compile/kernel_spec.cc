@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "plugins/cuda/kernels/kernel_sources.h"
 
@@ -88,11 +87,11 @@ SourceText SourceOf(std::string_view file_name) {
   return source;
 }
 
-SourceText SourceWith(std::string_view file, std::string program) {
+SourceText SourceWith(std::string_view file, std::string_view program) {
   constexpr std::string_view kGenerated = "program.cuh";
   SourceText source = SourceOf(file);
   for (auto& [name, text] : source.headers) {
-    if (name == kGenerated) text = std::move(program);
+    if (name == kGenerated) text = program;
   }
   return source;
 }

@@ -41,7 +41,7 @@ struct KernelUnit {
 // name.
 SourceText SourceOf(std::string_view file);
 // The same with a generated text as program.cuh.
-SourceText SourceWith(std::string_view file, std::string program);
+SourceText SourceWith(std::string_view file, std::string_view program);
 inline SourceText SourceOf(const KernelSpec& spec) { return SourceOf(spec.source); }
 // Options, -D most of them: all that makes it different from others of the same file. Equal
 // options, equal code.
