@@ -248,7 +248,7 @@ std::string WhyTooWide(const Schedule& schedule, uint64_t slot_bytes) {
 }
 
 // One choice a chunk size, up to the first that takes the problem in one chunk, and without sizes
-// that the slot cuts down to the size before.
+// that the slot cuts down, or a row raises, to the size before.
 void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t slot_bytes,
                    const RegionNeeds& needs, std::vector<Choice>& choices) {
   const auto refuse = [&](std::string reason) {
@@ -268,7 +268,7 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
       refuse(std::move(reason));
       return;
     }
-    if (schedule.chunk_elements == last_elements) break;
+    if (schedule.chunk_elements == last_elements) continue;
     last_elements = schedule.chunk_elements;
     choices.push_back({.name = NameOf(algorithm, chunk_bytes),
                        .cost_us = CostUs(algorithm, problem, schedule.Chunks()),

@@ -40,6 +40,17 @@ TEST(ListChoicesTest, NamesAreStable) {
                                       "tree?chunk=262144", "tree?chunk=1048576"}));
 }
 
+// Two chunk sizes hold one row of 256 KiB each; the third one holds four.
+TEST(ListChoicesTest, AChunkSizeThatHoldsMoreRowsIsListed) {
+  constexpr uint64_t kRowElements = 64 << 10;
+  const RegionNeeds needs = {.has_after = true, .unit_elements = kRowElements};
+  std::vector<std::string> names;
+  for (const Choice& choice : ListChoices(AllReduceOf(16 << 20, 2), kDefaultSlotBytes, needs)) {
+    if (choice.reason.empty() && choice.name.starts_with("two_shot")) names.push_back(choice.name);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"two_shot?chunk=65536", "two_shot?chunk=1048576"}));
+}
+
 TEST(ListChoicesTest, AlwaysOneDefaultUniqueNamesAndReasons) {
   for (const Collective collective : kCollectives) {
     for (const int world_size : {1, 2, 3, 4, 8, 64}) {

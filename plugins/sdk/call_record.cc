@@ -27,8 +27,12 @@ CallRecord RecordOf(const Program& region, std::string_view choice) {
                    [](const ProgramNode& each) { return each.collective.has_value(); });
   // CheckProgram and the shell let no region through that has no collective.
   Problem problem = node == region.nodes.end() ? Problem() : *node->collective;
-  problem.program_digest = region.digest;
+  problem.program_digest = RecordedDigestOf(region);
   return RecordOf(problem, choice);
+}
+
+uint64_t RecordedDigestOf(const Program& region) {
+  return region.digest ^ (region.rounds_values ? 1 : 0);
 }
 
 std::string TextOf(uint64_t kind, uint64_t count) {

@@ -25,6 +25,9 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice);
 // The record of a region: that of its first collective, as a step of the region. Ranks that have
 // cut one program differently run the same collectives, and differ in the digests of their regions.
 CallRecord RecordOf(const Program& region, std::string_view choice);
+// The digest by which records tell regions apart: that of the text, and whether every value is
+// rounded.
+uint64_t RecordedDigestOf(const Program& region);
 
 // "all_reduce of 1024 f32 (sum)", as CallText; for the fields of a record of any rank.
 std::string TextOf(uint64_t kind, uint64_t count);

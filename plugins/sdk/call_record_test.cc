@@ -28,6 +28,9 @@ TEST(CallRecordTest, ARegionIsItsCollectiveAndItsText) {
   other.digest ^= 1;
   EXPECT_NE(record.digest, RecordOf(other, "slots").digest);
   EXPECT_EQ(record.digest, RecordOf(Program(region), "slots").digest);
+  Program rounding = region;
+  rounding.rounds_values = true;
+  EXPECT_NE(record.digest, RecordOf(rounding, "slots").digest);
 }
 
 }  // namespace

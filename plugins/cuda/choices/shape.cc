@@ -41,7 +41,7 @@ bool IsCompiledFor(const Shape& shape) {
          IsOneOf(shape.threads, {64, 128, 256, 512}) && IsOneOf(shape.unroll, {1, 2, 4});
 }
 
-// Whether one step fits into scratch. unit_packs: of what a thread has `unroll` times at once.
+// Returns true if one step fits into scratch. A thread has `unroll` units of unit_packs at once.
 bool StepFits(const Problem& problem, Shares shares, const Shape& shape, uint64_t unit_packs = 1) {
   const auto step_packs = static_cast<uint64_t>(shape.blocks) *
                           static_cast<uint64_t>(shape.threads) *

@@ -11,6 +11,7 @@
 #include "plugins/cuda/parts/stage_text.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/cuda/parts/value_text.h"
+#include "plugins/sdk/call_record.h"
 
 namespace cotune::cuda {
 namespace {
@@ -146,8 +147,7 @@ Result<LeafRegion> LeafRegionOf(const Program& region) {
   COTUNE_RETURN_IF_ERROR(CheckType(shape));
   LeafRegion made;
   made.problem = *node.collective;
-  // Ranks that round other values make other calls, too.
-  made.problem.program_digest = region.digest ^ (region.rounds_values ? 1 : 0);
+  made.problem.program_digest = sdk::RecordedDigestOf(region);
   made.columns = shape.columns;
 
   SideMaker source(region, -1);
