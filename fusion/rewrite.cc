@@ -16,6 +16,7 @@ namespace {
 // Nothing if the settings take forms with other collectives; else the setting that leaves them out.
 std::optional<std::string> WhyLeftOut(const FusionRules& rules) {
   if (!rules.enabled) return "collective_fusion_enabled is off";
+  if (rules.only_agreeable) return "all ranks would need the same program";
   if (!rules.Takes(FusionType::kCrossSubgraph)) {
     return "custom_op_fusion_types leaves cross_subgraph out";
   }

@@ -24,6 +24,11 @@ class AgreedChoices {
     ChoiceId id;
     uint64_t measured_count = 0;  // where the table has it from; 0: that is not known
     bool only_if_listed = false;  // it runs no collective of a count for which it is not listed
+    // It is listed with operations around a collective of so many elements, and fits any: so it
+    // runs that collective by itself, too, listed or not. 0: it is a choice of the collective.
+    uint64_t fused_count = 0;
+    bool is_capturable = false;  // these two are those of the choice that is listed
+    bool is_reproducible = false;
     bool operator==(const Candidate&) const = default;
   };
   // The choices for a count, in the order in which they are tried: the first one that can run the

@@ -150,10 +150,16 @@ class Dispatcher {
   static std::vector<Problem> StepsOf(const Program& program, const Problem& anchor);
   // The same collectives without what may differ between ranks: none is in place.
   static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
+  // The choice of each collective of a program, if ranks with other programs around them can run
+  // them too where this choice of the table runs the program; else empty. measured: at the size
+  // that the table has it from.
+  std::vector<AgreedChoices::Candidate> StepsToAgree(const Program& program, const Problem& anchor,
+                                                     const std::optional<Problem>& measured,
+                                                     const ChoiceId& id) const;
   // The choices that may run each collective of a program by the table; none: the default.
-  static std::vector<AgreedChoices::Candidates> CandidatesOf(const DispatchTable& table,
-                                                             const Program& program,
-                                                             const Problem& anchor);
+  std::vector<AgreedChoices::Candidates> CandidatesOf(const DispatchTable& table,
+                                                      const Program& program,
+                                                      const Problem& anchor) const;
   Status AgreeOnAllRows(const Program& bound);
   // Returns the choice that runs an agreed collective. It follows from the collective out of place,
   // as another rank may call it. kUnsupported: the step is in place, and that choice cannot be.
@@ -177,6 +183,9 @@ class Dispatcher {
   // or not; a call on registered buffers has to ask with it, too. kUnsupported: as AgreedChoiceOf.
   // program: nullptr for that of the key's collective alone. stream: that of the call.
   Result<std::optional<PlanKey>> Followed(const PlanKey& key, const Program* program, void* stream);
+  // Returns the fastest choice of the table that runs the collectives of a program by these agreed
+  // choices, with operations around them or not. Other ranks need not run the same.
+  ChoiceId FusedOf(const PlanKey& key, const Program& program, ChoiceId agreed) const;
   // Returns whether the key without an agreement runs this choice: the table has it for the key, or
   // the table has none and it is the default.
   bool RunsAnyway(const PlanKey& key, const Program& program, const ChoiceId& id) const;

@@ -45,9 +45,32 @@ std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Pro
   return problems;
 }
 
+std::vector<AgreedChoices::Candidate> Dispatcher::StepsToAgree(
+    const Program& program, const Problem& anchor, const std::optional<Problem>& measured,
+    const ChoiceId& id) const {
+  std::vector<AgreedChoices::Candidate> candidates;
+  if (!id.has_host_keys()) {
+    for (ChoiceId& step : ChoicesOfCollectives(program.graph(), id)) {
+      candidates.push_back({.id = std::move(step)});
+    }
+  } else if (const auto fused = FindChoice(job_.groups(), program, anchor, id)) {
+    const std::vector<Problem> collectives = StepsOf(program, anchor);
+    for (ChoiceId& step : AgreeableSteps(program.graph(), *fused)) {
+      candidates.push_back({.id = std::move(step),
+                            .fused_count = collectives[candidates.size()].count,
+                            .is_capturable = fused->is_capturable,
+                            .is_reproducible = fused->is_reproducible});
+    }
+  }
+  if (!measured) return candidates;
+  const std::vector<Problem> there = StepsOf(program, *measured);
+  for (size_t i = 0; i < candidates.size(); ++i) candidates[i].measured_count = there[i].count;
+  return candidates;
+}
+
 std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTable& table,
                                                                 const Program& program,
-                                                                const Problem& anchor) {
+                                                                const Problem& anchor) const {
   const std::vector<Problem> collectives = StepsOf(program, anchor);
   std::vector<AgreedChoices::Candidates> candidates(collectives.size());
   const DispatchKey key = DispatchKey::Of(anchor.cls);
@@ -55,17 +78,15 @@ std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTa
   if (index == DispatchTable::kNoChoice) return candidates;
   const auto add = [&](const ChoiceId& id, const std::optional<Problem>& measured,
                        bool only_if_listed = false) {
-    const std::vector<Problem> there =
-        measured ? StepsOf(program, *measured) : std::vector<Problem>();
-    const std::vector<ChoiceId> steps = ChoicesOfCollectives(program.graph(), id);
+    std::vector<AgreedChoices::Candidate> steps = StepsToAgree(program, anchor, measured, id);
     for (size_t i = 0; i < steps.size(); ++i) {
       AgreedChoices::Candidates& known = candidates[i];
-      const AgreedChoices::Candidate added{steps[i], there.empty() ? 0 : there[i].count,
-                                           only_if_listed};
+      AgreedChoices::Candidate& added = steps[i];
+      added.only_if_listed = only_if_listed;
       const bool is_new = std::none_of(known.begin(), known.end(), [&](const auto& each) {
         return each.id == added.id && each.only_if_listed == only_if_listed;
       });
-      if (is_new) known.push_back(added);
+      if (is_new) known.push_back(std::move(added));
     }
   };
   const std::optional<Problem> measured = AtMeasuredSize(table, program, anchor);
@@ -124,7 +145,7 @@ Status Dispatcher::AgreeOnAllRows(const Program& bound) {
       agreed_.Add(at_unit[place].cls, unit_count, CandidatesOf(*table, *program, smallest)[place]);
       continue;
     }
-    const auto candidates_of = [program, table, place, unit, unit_count](uint64_t count) {
+    const auto candidates_of = [this, program, table, place, unit, unit_count](uint64_t count) {
       // Counts of programs with other columns lie between two numbers of rows.
       const uint64_t rows =
           std::max<uint64_t>(1, count / unit_count * unit + count % unit_count * unit / unit_count);
@@ -178,14 +199,22 @@ std::optional<NearbyChoice> Dispatcher::FindAgreed(const Problem& step, const Ch
   const Result<Program> single = Program::SingleCollective(step.cls);
   if (!single) return std::nullopt;
   std::optional<Problem> measured;
+  std::optional<Choice> of_fused;
   const Problem problem = AsAgreed(step);
   const auto agreed = agreed_.Find(problem.cls, problem.count);
   for (const AgreedChoices::Candidate& each : agreed.value_or(AgreedChoices::Candidates())) {
-    if (each.id != id || each.measured_count == 0) continue;
+    if (each.id != id) continue;
+    if (each.fused_count == step.count && step.count > 0) {
+      of_fused = {
+          .id = id, .is_capturable = each.is_capturable, .is_reproducible = each.is_reproducible};
+    }
+    if (each.measured_count == 0) continue;
     measured = step;
     measured->count = each.measured_count;
   }
-  return FindNearby(job_.groups(), *single, step, measured, id);
+  auto nearby = FindNearby(job_.groups(), *single, step, measured, id);
+  if (!nearby && of_fused) nearby = NearbyChoice{*std::move(of_fused), true};
+  return nearby;
 }
 
 std::optional<NearbyChoice> Dispatcher::FindAgreedSteps(const Program& program,
@@ -266,7 +295,8 @@ Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& k
     COTUNE_TRY(ChoiceId step, AgreedChoiceOf(collectives[i], agreed[i], stream));
     steps.push_back(std::move(step));
   }
-  const ChoiceId id = ChoiceId::Join(steps);
+  ChoiceId id = ChoiceId::Join(steps);
+  if (program != nullptr) id = FusedOf(key, *program, std::move(id));
   std::optional<Program> single;
   if (program == nullptr) {
     COTUNE_TRY(Program made, Program::SingleCollective(key.problem.cls));
@@ -283,6 +313,26 @@ Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& k
   if (followed_.size() == kFollowedMax) followed_.clear();
   followed_.emplace(key, followed);
   return followed;
+}
+
+ChoiceId Dispatcher::FusedOf(const PlanKey& key, const Program& program, ChoiceId agreed) const {
+  if (program.is_single_collective() || key.choice_index == DispatchTable::kNoChoice) return agreed;
+  const auto is_agreed_with_operations = [&](const ChoiceId& id) {
+    if (!id.has_host_keys() || id.WithoutHostKeys() != agreed) return false;
+    const std::optional<Choice> fused = FindChoice(job_.groups(), program, key.problem, id);
+    if (!fused || AgreeableSteps(program.graph(), *fused).empty()) return false;
+    // In a capture all ranks run the agreed choice, or all of them another one.
+    const auto bare = FindAgreedSteps(program, key.problem, agreed);
+    return bare && bare->choice.is_capturable == fused->is_capturable;
+  };
+  const auto& next_best =
+      key.table->NextBestOf(DispatchKey::Of(key.problem.cls), key.problem.bytes()).choices();
+  std::vector<ChoiceId> by_time = {ChosenBy(key)};
+  by_time.insert(by_time.end(), next_best.begin(), next_best.end());
+  for (const ChoiceId& id : by_time) {
+    if (id == agreed || is_agreed_with_operations(id)) return id;
+  }
+  return agreed;
 }
 
 bool Dispatcher::RunsAnyway(const PlanKey& key, const Program& program, const ChoiceId& id) const {

@@ -215,6 +215,69 @@ TEST_F(DispatcherAgreementTest, AProgramRunsItsCollectivesAsTheyAreAgreed) {
   EXPECT_EQ(w, std::vector<float>(16, 6.0F));
 }
 
+// Other ranks may have no operation around the collective, or other ones.
+TEST_F(DispatcherAgreementTest, OperationsThatFitAnyCollectiveStayInIt) {
+  JoinWith(host::BackendApi());
+  const std::string sum = "%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = neg %y\n";
+  const ProgramGraph fused = Parsed(sum + "return %z\n");
+  const ProgramGraph longer = Parsed(sum + "%w = abs %z\nreturn %w\n");
+  DispatchRow of_longer = RowOf(longer, BufferClass::kPlain, Everywhere("host/copy?fuse=1"));
+  of_longer.next_best = {{64, NextBest({Id("host/copy?fuse=1.2"), Id("host/copy")})}};
+  dispatcher_->SetTable(*DispatchTable::Build(
+      {RowOf(fused, BufferClass::kPlain, Everywhere("host/copy?fuse=1")), of_longer}));
+  EXPECT_EQ(RunsAtRows(fused, 4), "host/copy?fuse=1");
+  ASSERT_TRUE(dispatcher_->Agree(fused, std::array<uint64_t, 1>{4}));
+  EXPECT_EQ(RunsAtRows(fused, 4), "host/copy?fuse=1");
+  EXPECT_EQ(Runs(SumOf(16)), "host/copy");
+  ASSERT_TRUE(*dispatcher_->IsAgreed(longer, 4));
+  EXPECT_EQ(RunsAtRows(longer, 4), "host/copy?fuse=1");
+  const std::vector<float> x(16, -3.0F);
+  std::vector<float> w(16);
+  const std::array<const void*, 1> inputs{x.data()};
+  const std::array<void*, 1> outputs{w.data()};
+  const Status ran = dispatcher_->Run(
+      ProgramCall{.graph = &longer, .rows = 4, .inputs = inputs, .outputs = outputs});
+  ASSERT_TRUE(ran) << ran.error().ToText();
+  EXPECT_EQ(w, std::vector<float>(16, 3.0F));
+}
+
+TEST_F(DispatcherAgreementTest, OfAWinnerThatNeedsTheSameProgramOnAllRanksTheNextBestIsAgreed) {
+  JoinFake("choice usual default\nchoice winner fuses=2\nchoice second\nparts");
+  const ProgramGraph graph =
+      Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = neg %y\nreturn %z\n");
+  DispatchRow row = RowOf(graph, BufferClass::kPlain, Everywhere("fake/winner?fuse=1"));
+  row.next_best = {{64, NextBest({Id("fake/second")})}};
+  dispatcher_->SetTable(*DispatchTable::Build({row}));
+  EXPECT_EQ(RunsAtRows(graph, 4), "fake/winner?fuse=1");
+  ASSERT_TRUE(dispatcher_->Agree(graph, std::array<uint64_t, 1>{4}));
+  EXPECT_EQ(RunsAtRows(graph, 4), "fake/second");
+}
+
+// As a kernel that is made for regions, and runs a collective by itself beside one.
+TEST_F(DispatcherAgreementTest, AWinnerThatIsListedForRegionsAloneRunsTheCollective) {
+  JoinFake("choice usual default\nchoice winner fuses=2 fits_any_region only_regions\nparts");
+  const ProgramGraph graph =
+      Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = neg %y\nreturn %z\n");
+  DispatchRow row = RowOf(graph, BufferClass::kPlain, Everywhere("fake/winner?fuse=1"));
+  row.next_best = {{64, NextBest({Id("fake/usual")})}};
+  dispatcher_->SetTable(*DispatchTable::Build({row}));
+  EXPECT_EQ(Runs(SumOf(16)), "fake/usual");
+  ASSERT_TRUE(dispatcher_->Agree(graph, std::array<uint64_t, 1>{4}));
+  EXPECT_EQ(RunsAtRows(graph, 4), "fake/winner?fuse=1");
+  const ProgramGraph other =
+      Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = abs %y\nreturn %z\n");
+  EXPECT_EQ(RunsAtRows(other, 4), "fake/winner");
+  EXPECT_EQ(Runs(SumOf(16)), "fake/winner");
+  const Status ran = dispatcher_->Run(SumOf(16));
+  EXPECT_TRUE(ran) << ran.error().ToText();
+  EXPECT_EQ(recv_, send_);
+  // A fused choice is known to run this count alone.
+  dispatcher_->SetTable(*DispatchTable::Build({row}));
+  ASSERT_TRUE(dispatcher_->Agree(graph, {}));
+  EXPECT_EQ(RunsAtRows(graph, 5), "fake/winner?fuse=1");
+  EXPECT_EQ(Runs(SumOf(20)), "fake/winner");
+}
+
 // The row of registered operands is that of this very program, and another rank may have another
 // one around the collective.
 TEST_F(DispatcherAgreementTest, RegisteredOperandsOfAProgramFollow) {

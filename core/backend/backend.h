@@ -31,6 +31,9 @@ struct Choice {
   bool is_capturable = false;    // its launches, in a CUDA graph
   bool is_reproducible = false;  // same bits on all ranks and from run to run
   bool prepare_is_collective = false;
+  // Of a choice that runs operations with a collective: in one call other ranks may run it with
+  // other operations around that collective, or with none.
+  bool fits_any_region = false;
   double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
   uint64_t workspace_bytes = 0;
   // Names what decides the bits of its results: equal classes, equal bits. "": unknown, comparable

@@ -230,6 +230,7 @@ Choice ChoiceCombinations::Combine(const Pick& pick) const {
   std::vector<std::string> classes;
   Choice combined = *of_place.front();
   combined.id = IdOf(pick);
+  combined.fits_any_region = true;
   combined.cost_us = 0;
   combined.workspace_bytes = 0;
   for (const Choice* each : of_place) {
@@ -238,6 +239,8 @@ Choice ChoiceCombinations::Combine(const Pick& pick) const {
     combined.is_capturable = combined.is_capturable && each->is_capturable;
     combined.is_reproducible = combined.is_reproducible && each->is_reproducible;
     combined.prepare_is_collective = combined.prepare_is_collective || each->prepare_is_collective;
+    const bool fits = each->fits_any_region || !each->id.has_host_keys();
+    combined.fits_any_region = combined.fits_any_region && fits;
     const bool has_costs = combined.cost_us >= 0 && each->cost_us >= 0;
     combined.cost_us = has_costs ? combined.cost_us + each->cost_us : -1;
     combined.workspace_bytes += each->workspace_bytes;

@@ -140,15 +140,21 @@ class FormLister {
     std::stable_sort(list.choices.begin(), list.choices.end(), [](const auto& a, const auto& b) {
       return a.cost_us >= 0 && b.cost_us >= 0 && a.cost_us < b.cost_us;
     });
-    for (size_t i = 0; i < list.choices.size(); ++i) {
-      Choice& choice = list.choices[i];
+    size_t taken = 0;
+    for (Choice& choice : list.choices) {
       choice.id = choice.id.WithHostKey(kFuseKey, fuse);
       choice.is_default = false;
-      if (i < kRegionChoicesMax) {
+      std::string reason;
+      if (rules_.fusion.only_agreeable && !choice.fits_any_region) {
+        reason = "all ranks would need the same operations around the collective";
+      } else if (taken == kRegionChoicesMax) {
+        reason = fmt::format("beyond {} choices of one region", kRegionChoicesMax);
+      }
+      if (reason.empty()) {
         choices.push_back(std::move(choice));
+        ++taken;
       } else {
-        refusals.push_back(
-            {choice.id.text(), fmt::format("beyond {} choices of one region", kRegionChoicesMax)});
+        refusals.push_back({choice.id.text(), std::move(reason)});
       }
     }
     // A backend that refuses regions refuses each for the same reason, which is kept once.
@@ -357,6 +363,14 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
     if (choice.id == id) return std::move(choice);
   }
   return std::nullopt;
+}
+
+std::vector<ChoiceId> AgreeableSteps(const ProgramGraph& graph, const Choice& choice) {
+  const Result<std::string> via = ViaOf(choice.id);
+  if (!via || !via->empty() || !choice.fits_any_region) return {};
+  std::vector<ChoiceId> steps = choice.id.StepsFor(graph.collectives().size());
+  for (ChoiceId& step : steps) step = step.WithoutHostKeys();
+  return steps;
 }
 
 bool HasForm(const BackendGroups& groups, const Program& program, const Problem& problem,

@@ -60,6 +60,12 @@ ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const List
 std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
                                  const Problem& problem, const ChoiceId& id);
 
+// Returns the choice of each collective of a program if each can be agreed by itself where this
+// choice, which was listed or found, runs the program: other ranks may then have other programs
+// around the collectives. Empty: the ranks run this choice for the whole program, or not at all.
+// Pure.
+std::vector<ChoiceId> AgreeableSteps(const ProgramGraph& graph, const Choice& choice);
+
 // Returns true if the program has the form of this id for the problem, and rules leave it in; true
 // for a single collective. Pure.
 bool HasForm(const BackendGroups& groups, const Program& program, const Problem& problem,

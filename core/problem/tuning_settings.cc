@@ -55,6 +55,7 @@ std::vector<std::pair<std::string, std::string>> TuningSettings::AgreedValues() 
       {"enable_recursive_fusion", text(fusion.is_recursive)},
       {"max_fusion_depth", text(fusion.max_depth)},
       {"fusion_speedup_threshold", text(fusion.speedup_threshold)},
+      {"only_agreeable", text(fusion.only_agreeable)},
   };
 }
 

@@ -48,6 +48,9 @@ struct FusionRules {
   // A fused or rewritten form wins only if the fastest unfused one takes more than this many times
   // as long.
   double speedup_threshold = 1.02;
+  // Only choices race that can run while other ranks have other programs around the same
+  // collectives. No setting of the user: whoever tunes for such ranks asks for it.
+  bool only_agreeable = false;
 
   bool Takes(FusionType type) const {
     if (!enabled || (type == FusionType::kEpilogue && !benchmarks_epilogues)) return false;

@@ -499,6 +499,12 @@ typedef struct cotune_tune_options {
    * nothing and calls nothing of cotune. NULL: no calls. */
   int32_t (*progress)(void* context, int32_t cell, int32_t cells, const char* what);
   void* progress_context;
+  /* 0 or 1: of a program only those choices race that can run while other ranks have other programs
+   * around the same collectives, so that cotune_program_agree keeps the winner. Collectives are
+   * then neither joined nor written as others, and of the choices that run operations with a
+   * collective those race whose plugin gives them COTUNE_CHOICE_FITS_ANY_REGION. */
+  int32_t only_agreeable;
+  uint32_t reserved;
 } cotune_tune_options;
 
 typedef struct cotune_tune_report {

@@ -286,6 +286,7 @@ Status AwaitIdle(cotune_group& group, Status own) {
 // The settings of this tune: those of the job, but for what the options say.
 Result<TuningSettings> SettingsOf(const cotune_tune_options& options, TuningSettings settings) {
   if (options.budget_ns > 0) settings.budget_ns = options.budget_ns;
+  settings.fusion.only_agreeable = options.only_agreeable != 0;
   switch (options.numerics) {
     case COTUNE_NUMERICS_DEFAULT:
       return settings;

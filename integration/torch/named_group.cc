@@ -155,6 +155,8 @@ cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
   options.budget_ns = has_tuned_ ? wishes_.later_budget_ns : wishes_.budget_ns;
   has_tuned_ = true;
   options.numerics = wishes_.numerics;
+  // Each rank compiles its graphs by itself, and they may differ around a collective.
+  options.only_agreeable = 1;
   options.database_path = wishes_.has_database ? wishes_.database_path.c_str() : nullptr;
   CellTold told{event, listen};
   told.event.phase = COTUNE_TORCH_TUNE_MEASURES;

@@ -37,9 +37,15 @@ class Backend;
 
 class CudaPlan {
  public:
-  CudaPlan(Group& group, Plan plan) : group_(group), plan_(std::move(plan)) {}
+  virtual ~CudaPlan() = default;
+  virtual Result<void> Launch(const cotune_launch_t& launch) = 0;
+};
 
-  Result<void> Launch(const cotune_launch_t& launch) {
+class PlainPlan final : public CudaPlan {
+ public:
+  PlainPlan(Group& group, Plan plan) : group_(group), plan_(std::move(plan)) {}
+
+  Result<void> Launch(const cotune_launch_t& launch) override {
     if (group_.HasFailed()) {
       if (const auto failure = group_.Health()) return tl::unexpected(*failure);
     }
@@ -49,6 +55,30 @@ class CudaPlan {
  private:
   Group& group_;
   Plan plan_;
+};
+
+// A collective by itself by a choice of regions, beside ranks that run operations with it.
+class BareRegionPlan final : public CudaPlan {
+ public:
+  BareRegionPlan(Group& group, const sdk::Problem& problem, FusedPlan plan)
+      : rank_(group.rank()), problem_(problem), plan_(std::move(plan)) {}
+
+  Result<void> Launch(const cotune_launch_t& launch) override {
+    COTUNE_RETURN_IF_ERROR(sdk::CheckBuffers(problem_, rank_, launch.send, launch.recv));
+    const void* const inputs[] = {launch.send};
+    void* const outputs[] = {launch.recv};
+    return plan_.Launch({.struct_size = sizeof(cotune_program_launch_t),
+                         .flags = 0,
+                         .inputs = inputs,
+                         .outputs = outputs,
+                         .stream = launch.stream,
+                         .deadline_ns = launch.deadline_ns});
+  }
+
+ private:
+  const int rank_;
+  const sdk::Problem problem_;
+  FusedPlan plan_;
 };
 
 class CudaGroup {
@@ -72,6 +102,9 @@ class CudaGroup {
                                                 int64_t deadline_ns);
 
  private:
+  Result<FusedPlan> PrepareLeaves(const LeafRegion& region, std::string_view name,
+                                  int64_t deadline_ns);
+
   Backend& backend_;
   std::unique_ptr<Group> ranks_;
 };
@@ -83,7 +116,7 @@ class Backend {
   using Part = CudaPart;
 
   static constexpr char kName[] = "cuda";
-  static constexpr char kVersion[] = "1.3.0";
+  static constexpr char kVersion[] = "1.4.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_CUDA;
   static constexpr int kRanksMax = cuda::kRanksMax;
   // Memory is mapped through descriptors that travel over a Unix socket.
@@ -122,7 +155,8 @@ class Backend {
   Result<std::vector<cotune_choice_t>> ListRegion(const sdk::Program& program) const {
     COTUNE_TRY(const auto region, LeafRegionOf(program));
     COTUNE_TRY(const auto choices, ListFused(region, limits()));
-    return sdk::ChoiceEntries(choices, COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE);
+    return sdk::ChoiceEntries(choices, COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE |
+                                           COTUNE_CHOICE_FITS_ANY_REGION);
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
@@ -158,6 +192,11 @@ class Backend {
 Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem,
                                                      std::string_view name, int64_t deadline_ns) {
   if (auto failure = Health()) return tl::unexpected(*failure);
+  if (IsFusedName(name)) {
+    COTUNE_TRY(const auto region, BareLeafRegion(problem));
+    COTUNE_TRY(auto plan, PrepareLeaves(region, name, deadline_ns));
+    return std::make_unique<BareRegionPlan>(*ranks_, problem, std::move(plan));
+  }
   COTUNE_TRY(auto choice, FindChoice(problem, name, backend_.limits()));
   const bool needs_memory =
       choice.family != nullptr && choice.family->peer_buffers != PeerBuffers::kNone;
@@ -169,8 +208,15 @@ Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem
     COTUNE_TRY(const auto kernel, backend_.kernels().Get(UnitOf(choice.spec), deadline_ns));
     function = kernel;
   }
-  return std::make_unique<CudaPlan>(*ranks_,
-                                    cuda::Plan(*ranks_, problem, std::move(choice), function));
+  return std::make_unique<PlainPlan>(*ranks_,
+                                     cuda::Plan(*ranks_, problem, std::move(choice), function));
+}
+
+Result<FusedPlan> CudaGroup::PrepareLeaves(const LeafRegion& region, std::string_view name,
+                                           int64_t deadline_ns) {
+  COTUNE_TRY(const auto choice, FindFused(region, name, backend_.limits()));
+  COTUNE_TRY(const auto kernel, backend_.kernels().Get(UnitOf(region, choice), deadline_ns));
+  return FusedPlan(*ranks_, region, choice, kernel);
 }
 
 Result<std::unique_ptr<FusedPlan>> CudaGroup::PrepareRegion(const sdk::Program& program,
@@ -178,9 +224,8 @@ Result<std::unique_ptr<FusedPlan>> CudaGroup::PrepareRegion(const sdk::Program& 
                                                             int64_t deadline_ns) {
   if (auto failure = Health()) return tl::unexpected(*failure);
   COTUNE_TRY(const auto region, LeafRegionOf(program));
-  COTUNE_TRY(const auto choice, FindFused(region, name, backend_.limits()));
-  COTUNE_TRY(const auto kernel, backend_.kernels().Get(UnitOf(region, choice), deadline_ns));
-  return std::make_unique<FusedPlan>(*ranks_, region, choice, kernel);
+  COTUNE_TRY(auto plan, PrepareLeaves(region, name, deadline_ns));
+  return std::make_unique<FusedPlan>(std::move(plan));
 }
 
 }  // namespace

@@ -290,7 +290,8 @@ Result<std::vector<cotune_choice_t>> FakeBackend::ListChoices(const Problem& pro
   std::vector<cotune_choice_t> entries;
   for (const ScriptedChoice& choice : script.choices) {
     const bool is_missing = choice.missing_on >= 0 && choice.missing_on == rank;
-    if (!is_missing) entries.push_back(EntryOf(choice, WhyRefused(choice, problem)));
+    if (is_missing || choice.only_regions) continue;
+    entries.push_back(EntryOf(choice, WhyRefused(choice, problem)));
   }
   return entries;
 }
@@ -300,7 +301,9 @@ Result<std::vector<cotune_choice_t>> FakeBackend::ListRegion(const sdk::Program&
   std::vector<cotune_choice_t> entries;
   for (const ScriptedChoice& choice : script.choices) {
     const bool is_missing = choice.missing_on >= 0 && choice.missing_on == rank;
-    if (!is_missing) entries.push_back(EntryOf(choice, WhyRegionRefused(choice, region)));
+    if (is_missing) continue;
+    entries.push_back(EntryOf(choice, WhyRegionRefused(choice, region)));
+    if (choice.fits_any_region) entries.back().flags |= COTUNE_CHOICE_FITS_ANY_REGION;
   }
   return entries;
 }

@@ -116,7 +116,8 @@ std::string ReadChoice(std::string_view rest, Script& script) {
     const bool is_known = equals == std::string_view::npos
                               ? word == "default" || word == "collective_prepare" ||
                                     word == "names_late" || word == "region_compile_fails" ||
-                                    word == "keeps_wide"
+                                    word == "keeps_wide" || word == "fits_any_region" ||
+                                    word == "only_regions"
                               : SetValue(word.substr(0, equals), word.substr(equals + 1), choice);
     if (!is_known) return fmt::format("cannot read '{}'", word);
     choice.is_default = choice.is_default || word == "default";
@@ -124,6 +125,8 @@ std::string ReadChoice(std::string_view rest, Script& script) {
     choice.names_late = choice.names_late || word == "names_late";
     choice.region_compile_fails = choice.region_compile_fails || word == "region_compile_fails";
     choice.keeps_wide = choice.keeps_wide || word == "keeps_wide";
+    choice.fits_any_region = choice.fits_any_region || word == "fits_any_region";
+    choice.only_regions = choice.only_regions || word == "only_regions";
   }
   script.choices.push_back(std::move(choice));
   return "";

@@ -32,6 +32,8 @@
 //     region_refused=REASON       refused for regions; underscores stand for spaces
 //     keeps_wide                  refused for regions in which every value is rounded to its dtype
 //                                 (numerics=same)
+//     fits_any_region             regions have COTUNE_CHOICE_FITS_ANY_REGION
+//     only_regions                not in the lists of collectives, though prepare takes it
 //     region_compile_fails        prepare of a region fails
 //     region_hangs_on=RANK        this rank never takes part in a region
 //     wrong_epilogue_on=RANK      the last element of the last output of a region is wrong
@@ -109,6 +111,8 @@ struct ScriptedChoice {
   double fuse_cost_us = -1;
   std::string region_refused;
   bool keeps_wide = false;
+  bool fits_any_region = false;
+  bool only_regions = false;
   bool region_compile_fails = false;
   int32_t region_hangs_on = -1;
   int32_t wrong_epilogue_on = -1;

@@ -88,7 +88,7 @@ TEST(ScriptTest, ChoicesThatFuseRunRegions) {
   EXPECT_TRUE(ParseScript("choice a region_refused=no").has_regions());
   const Script script = ParseScript(
       "choice a fuses=3 fuse_cost_us=2.5 region_refused=too_many_rows region_compile_fails "
-      "keeps_wide "
+      "keeps_wide fits_any_region only_regions "
       "region_hangs_on=1 wrong_epilogue_on=2 bits_differ_on=4; choice b\n"
       "refuse_regions not on this machine; breach region_progress never_done choice=a; "
       "breach region_list_choices throws");
@@ -99,14 +99,15 @@ TEST(ScriptTest, ChoicesThatFuseRunRegions) {
   EXPECT_EQ(choice.fuse_cost_us, 2.5);
   EXPECT_EQ(choice.region_refused, "too many rows");
   EXPECT_TRUE(choice.region_compile_fails);
-  EXPECT_TRUE(choice.keeps_wide);
+  EXPECT_TRUE(choice.keeps_wide && choice.fits_any_region && choice.only_regions);
   EXPECT_EQ(choice.region_hangs_on, 1);
   EXPECT_EQ(choice.wrong_epilogue_on, 2);
   EXPECT_EQ(choice.bits_differ_on, 4);
   EXPECT_EQ(script.choices[1].fuses, 0u);
   EXPECT_EQ(script.choices[1].fuse_cost_us, -1);
   EXPECT_FALSE(script.choices[1].region_compile_fails);
-  EXPECT_FALSE(script.choices[1].keeps_wide);
+  EXPECT_FALSE(script.choices[1].keeps_wide || script.choices[1].fits_any_region);
+  EXPECT_FALSE(script.choices[1].only_regions);
   EXPECT_EQ(script.refuse_regions, "not on this machine");
   EXPECT_EQ(script.breaches.at(0).how, How::kNeverDone);
   EXPECT_EQ(script.breaches.at(1).function, "region_list_choices");

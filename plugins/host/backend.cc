@@ -148,9 +148,11 @@ class HostGroup {
     COTUNE_TRY(auto cut, CutRegion(region));
     COTUNE_TRY(const RegionNeeds needs, NeedsOf(cut));
     COTUNE_TRY(auto schedule, ScheduleFor(cut.problem, choice, needs));
+    const bool fits_any = FitsAnyRegion(cut.problem, choice, ranks_->slot_bytes(), needs);
+    const sdk::CallRecord record =
+        fits_any ? sdk::RecordOf(cut.problem, choice) : sdk::RecordOf(region, choice);
     COTUNE_TRY(auto fused, FusedOperations::Prepare(std::move(cut)));
-    return std::make_unique<HostRegion>(*ranks_, std::move(schedule), sdk::RecordOf(region, choice),
-                                        std::move(fused));
+    return std::make_unique<HostRegion>(*ranks_, std::move(schedule), record, std::move(fused));
   }
 
  private:
@@ -190,7 +192,7 @@ class Backend {
   using Problem = sdk::Problem;
 
   static constexpr char kName[] = "host";
-  static constexpr char kVersion[] = "1.1.0";
+  static constexpr char kVersion[] = "1.2.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
   static constexpr int kRanksMax = kMaxRanks;
   static constexpr bool kNeedsOneHost = true;  // shared memory

@@ -270,9 +270,11 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
     }
     if (schedule.chunk_elements == last_elements) continue;
     last_elements = schedule.chunk_elements;
+    const Schedule bare = algorithm.build(problem, 0, SizeOf(slot_bytes, chunk_bytes, {}));
     choices.push_back({.name = NameOf(algorithm, chunk_bytes),
                        .cost_us = CostUs(algorithm, problem, schedule.Chunks()),
-                       .numerics = NumericsOf(algorithm, problem, schedule.chunk_elements)});
+                       .numerics = NumericsOf(algorithm, problem, schedule.chunk_elements),
+                       .fits_any_region = needs.is_region() && schedule.FitsTogether(bare)});
     if (schedule.Chunks() <= 1) break;
   }
 }
@@ -336,7 +338,8 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes,
     choices.push_back({.name = "copy",
                        .cost_us = static_cast<double>(ProblemBytes(problem)) / 8000,
                        .is_default = true,
-                       .numerics = sdk::kExactNumerics});
+                       .numerics = sdk::kExactNumerics,
+                       .fits_any_region = needs.is_region()});
   }
   for (const Algorithm& algorithm : kAlgorithms) {
     if (algorithm.collective == problem.collective) {
@@ -345,6 +348,13 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes,
   }
   if (problem.world_size > 1) MarkDefault(problem, choices);
   return choices;
+}
+
+bool FitsAnyRegion(const Problem& problem, std::string_view choice_name, uint64_t slot_bytes,
+                   const RegionNeeds& needs) {
+  const auto of_region = ScheduleOf(problem, choice_name, 0, slot_bytes, needs);
+  const auto bare = ScheduleOf(problem, choice_name, 0, slot_bytes);
+  return of_region && bare && of_region->FitsTogether(*bare);
 }
 
 Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name, int rank,

@@ -23,6 +23,8 @@ struct Choice {
   double cost_us = -1;
   bool is_default = false;
   std::string numerics = "";  // as in the ABI
+  // Of a region: the schedule exchanges the same as that of the collective by itself.
+  bool fits_any_region = false;
 };
 
 // All choices of the problem in a fixed order, refused ones included; exactly one of those that run
@@ -30,6 +32,11 @@ struct Choice {
 // the operations around the collective, if it is that of a region. Pure.
 std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes,
                                 const RegionNeeds& needs = {});
+
+// Returns whether a choice of a region, which ListChoices has listed, is one that fits any region.
+// Pure.
+bool FitsAnyRegion(const Problem& problem, std::string_view choice_name, uint64_t slot_bytes,
+                   const RegionNeeds& needs);
 
 // The schedule of a choice for one rank. COTUNE_INVALID_ARGUMENT when the name is not a choice of
 // this problem, COTUNE_UNSUPPORTED with the reason when it is refused. Pure.

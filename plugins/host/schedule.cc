@@ -22,6 +22,21 @@ uint64_t Schedule::PartBegin(uint64_t length, int part) const {
   return std::min(length, share * static_cast<uint64_t>(part));
 }
 
+bool Schedule::FitsTogether(const Schedule& other) const {
+  const uint64_t chunks = Chunks();
+  if (chunks != other.Chunks()) return false;
+  if (chunks > 1 && chunk_elements != other.chunk_elements) return false;
+  if (regions > 1 && region_bytes != other.region_bytes) return false;
+  // The first chunk is as long as all but the last one.
+  for (const uint64_t chunk : {uint64_t{0}, chunks - 1}) {
+    for (int part = 0; chunks > 0 && part < parts; ++part) {
+      const uint64_t length = ChunkLength(chunk);
+      if (PartBegin(length, part) != other.PartBegin(length, part)) return false;
+    }
+  }
+  return true;
+}
+
 bool Schedule::IsActive(const Op& op, uint64_t iteration) const {
   if (op.when == When::kFirst && iteration != 0) return false;
   if (op.when == When::kLast && iteration + 1 != Iterations()) return false;

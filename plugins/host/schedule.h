@@ -146,6 +146,9 @@ struct Schedule {
   // First element of part `part` of a chunk of `length` elements; part boundaries lie on multiples
   // of the unit.
   uint64_t PartBegin(uint64_t length, int part) const;
+  // Returns true if some ranks may run this schedule in a call and others `other`, which is one of
+  // the same algorithm and problem: whatever ranks exchange lies at the same place in both.
+  bool FitsTogether(const Schedule& other) const;
   // True when `op` does something in iteration `iteration` (counted from 0 in the schedule). Waits
   // and signals with lag l run in every iteration below Chunks() + l.
   bool IsActive(const Op& op, uint64_t iteration) const;

@@ -96,6 +96,7 @@ Choice ToChoice(ChoiceId id, const cotune_choice_t& entry) {
   choice.is_capturable = (entry.flags & COTUNE_CHOICE_CAPTURABLE) != 0;
   choice.is_reproducible = (entry.flags & COTUNE_CHOICE_REPRODUCIBLE) != 0;
   choice.prepare_is_collective = (entry.flags & COTUNE_CHOICE_COLLECTIVE_PREPARE) != 0;
+  choice.fits_any_region = (entry.flags & COTUNE_CHOICE_FITS_ANY_REGION) != 0;
   choice.cost_us = entry.cost_us >= 0 ? entry.cost_us : -1;  // not a number: no estimate
   choice.workspace_bytes = entry.workspace_bytes;
   choice.numerics = NumericsOf(entry);

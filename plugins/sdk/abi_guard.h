@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
+#include "plugins/api/draft/cotune_program_v1.h"
 #include "plugins/sdk/failure.h"
 
 namespace cotune::sdk {
@@ -53,8 +54,8 @@ cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, 
 
 // The entries of choices of a backend's own type, which has name, reason, cost_us and is_default;
 // numerics may be left out, as it is in backends of an older version: the class is unknown then;
-// and so may workspace_bytes, which is 0 then.
-// `flags` are those of every choice that can run, COTUNE_CHOICE_DEFAULT excepted.
+// and so may workspace_bytes, which is 0 then, and fits_any_region, which a choice that runs
+// regions may have. `flags` are those of every choice that can run, COTUNE_CHOICE_DEFAULT excepted.
 template <class Choice>
 std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, uint32_t flags) {
   std::vector<cotune_choice_t> entries;
@@ -62,8 +63,12 @@ std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, u
     const uint32_t is_default = choice.is_default ? uint32_t{COTUNE_CHOICE_DEFAULT} : 0;
     std::string numerics;
     if constexpr (requires { choice.numerics; }) numerics = choice.numerics;
+    uint32_t own_flags = is_default;
+    if constexpr (requires { choice.fits_any_region; }) {
+      if (choice.fits_any_region) own_flags |= COTUNE_CHOICE_FITS_ANY_REGION;
+    }
     entries.push_back(
-        ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags | is_default, numerics));
+        ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags | own_flags, numerics));
     if constexpr (requires { choice.workspace_bytes; }) {
       entries.back().workspace_bytes = choice.workspace_bytes;
     }

@@ -528,6 +528,54 @@ TEST_F(CApiPrograms, RanksRunOtherProgramsAroundAnAgreedCollective) {
   });
 }
 
+// Of the same program rank 0 uses the sum alone, so that what the others fuse is not in its graph.
+TEST_F(CApiPrograms, AgreedProgramsRunTheWinnerOfATuneForThem) {
+  constexpr int kRanks = 3;
+  RunRanks(kRanks, [&](cotune_group* group, int rank, TestLink& link) {
+    const std::string sum =
+        "%x = input f32 [R, 64]\n%b = input f32 [R, 64] replicated\n%y = all_reduce sum %x\n";
+    CheckedProgram program(sum + "%t = add %y, %b\n%z = relu %t\nreturn %z\n", 64, rank, kRanks, 1);
+    const std::string alone = "%x = input f32 [R, 64]\n%y = all_reduce sum %x\nreturn %y\n";
+    CheckedProgram bare(alone, 64, rank, kRanks, 1);
+    const uint64_t rows[] = {64};
+    cotune_tune_node node{};
+    node.struct_size = sizeof(node);
+    node.program = program.handle();
+    node.sizes = rows;
+    node.size_count = 1;
+    cotune_tune_options options{};
+    options.struct_size = sizeof(options);
+    options.nodes = &node;
+    options.node_count = 1;
+    options.only_agreeable = 1;
+    if (cotune_tune(group, &options, nullptr) != COTUNE_SUCCESS ||
+        cotune_program_agree(group, program.handle(), rows, 1) != COTUNE_SUCCESS) {
+      return link.Report(fmt::format("wrong tune: {}", cotune_last_error(group)));
+    }
+    static char json[1 << 18] = "";
+    cotune_explain_program_json(group, program.handle(), 64, json, sizeof(json), nullptr);
+    const auto explained = nlohmann::json::parse(json, nullptr, false);
+    // Sizes are there where the call runs their winner.
+    if (explained["measured"].empty()) {
+      return link.Report(fmt::format("wrong: the winner does not run: {}", json));
+    }
+    const std::string measured = explained["measured"][0].dump();
+    for (const char* const part :
+         {R"("choice":"host/one_shot?chunk=65536&fuse=1.2")",
+          R"({"choice":"via=split","reason":"all ranks would need the same program"})"}) {
+      if (measured.find(part) == std::string::npos) {
+        link.Report(fmt::format("wrong: {} has no {}", measured, part));
+      }
+    }
+    for (int run = 0; run < 20; ++run) {
+      CheckedProgram& own = rank == 0 && run % 2 == 1 ? bare : program;
+      if (const std::string wrong = own.Run(group); !wrong.empty()) {
+        return link.Report(fmt::format("wrong in run {}: {}", run, wrong));
+      }
+    }
+  });
+}
+
 TEST_F(CApiPrograms, WrongOperandsAreNamedAndTheGroupGoesOn) {
   RunRanks(1, [&](cotune_group* group, int, TestLink& link) {
     cotune_program* program = nullptr;

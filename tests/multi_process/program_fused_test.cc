@@ -1,5 +1,6 @@
 // The host backend runs operations inside of its collectives with the bits of the unfused program:
-// in real processes, in many chunks, and within the bounds of the operands.
+// in real processes, in many chunks, within the bounds of the operands, and also where each rank
+// runs other operations with the same collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -180,6 +181,34 @@ class FusedRun {
         program_(program),
         problem_(program_.ProblemAtRows(rows_, job.topology_digest())) {}
 
+  // Runs the choices of one name, with operations and without, in one call: each rank runs another
+  // one of those that fit any region, and in the next call the one after it. "" if all bits are
+  // those of the choice without operations on all ranks. Counts the calls in which ranks differ.
+  std::string CompareMixed(int& mixed) {
+    std::map<std::string, std::vector<Choice>> of_name;
+    for (const Choice& choice : ListChoicesOf(job_.groups(), program_, problem_).choices) {
+      const bool is_bare = !choice.id.has_host_keys();
+      const bool fits = is_bare || (choice.fits_any_region && !FuseOf(choice).empty() &&
+                                    choice.id.HostKey("via").empty());
+      if (!fits) continue;
+      std::vector<Choice>& known = of_name[choice.id.WithoutHostKeys().text()];
+      known.insert(is_bare ? known.begin() : known.end(), choice);
+    }
+    for (const auto& [name, choices] : of_name) {
+      if (choices.size() == 1 || choices.front().id.has_host_keys()) continue;
+      std::string wrong;
+      const std::vector<Bytes> expected = OutputsOf(choices.front(), wrong);
+      for (size_t call = 0; wrong.empty() && call < choices.size(); ++call) {
+        const Choice& own = choices[(call + static_cast<size_t>(job_.rank())) % choices.size()];
+        const bool is_equal = OutputsOf(own, wrong) == expected;
+        if (wrong.empty() && !is_equal) wrong = own.id.text() + " has other bits";
+        if (job_.world_size() > 1) ++mixed;
+      }
+      if (!wrong.empty()) return name + ": " + wrong;
+    }
+    return "";
+  }
+
   // Compares all fused choices with the unfused ones of their numerics class; "" if all bits are
   // equal. Counts the fused choices by their keys.
   std::string Compare(std::map<std::string, int>& fused) {
@@ -350,6 +379,32 @@ TEST_P(ProgramFused, OfRandomProgramsHasTheBitsOfTheUnfusedProgram) {
       });
     };
     return has("-1") && has("1.2") ? "" : fmt::format("{} kinds of regions only", fused.size());
+  });
+}
+
+TEST_P(ProgramFused, HasTheSameBitsBesideRanksThatFuseOtherOperations) {
+  constexpr uint64_t kPrograms = 12;
+  OnRanks([](Job& job) -> std::string {
+    int mixed = 0;
+    const auto compare = [&](const std::string& text, uint64_t rows) -> std::string {
+      const Result<Program> program = ProgramOf(job, text);
+      if (!program) return program.error().ToText() + "\n" + text;
+      const std::string wrong = FusedRun(job, *program, rows).CompareMixed(mixed);
+      return wrong.empty() ? "" : fmt::format("{} rows: {}\n{}", rows, wrong, text);
+    };
+    for (const FusedProgram& each : Programs()) {
+      for (const uint64_t rows : each.rows) {
+        if (std::string wrong = compare(each.text, rows); !wrong.empty()) return wrong;
+      }
+    }
+    for (uint64_t seed = 0; seed < kPrograms; ++seed) {
+      const std::string text = RandomProgram(
+          400'000 + seed * 8 + static_cast<uint64_t>(job.world_size()), job.world_size(), 1);
+      if (std::string wrong = compare(text, seed % 3 == 0 ? 600 : 1 + seed * 7); !wrong.empty()) {
+        return wrong;
+      }
+    }
+    return job.world_size() == 1 || mixed > 150 ? "" : fmt::format("{} mixed calls only", mixed);
   });
 }
 

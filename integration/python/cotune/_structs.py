@@ -118,6 +118,8 @@ class TuneOptions(Struct):
         ("numerics", _INT32),
         ("progress", PROGRESS_FUNCTION),
         ("progress_context", _POINTER),
+        ("only_agreeable", _INT32),
+        ("reserved", _UINT32),
     ]
 
 

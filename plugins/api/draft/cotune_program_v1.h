@@ -151,6 +151,13 @@ typedef struct cotune_program_launch_t {
  * get one, and those of this extension never get a cotune_plan_t. */
 typedef struct cotune_program_plan_t cotune_program_plan_t;
 
+/* cotune_choice_t.flags of a region. FITS_ANY_REGION: in one call some ranks may run this choice
+ * with these operations around the collective, others with other operations, and others as a choice
+ * of the collective by itself, which prepare of the table takes under the same name. So what ranks
+ * exchange and compare depends on the collective alone. PyTorch compiles each rank's graph by
+ * itself, and has use for no other choices of regions. */
+enum { COTUNE_CHOICE_FITS_ANY_REGION = 1u << 3 };
+
 typedef struct cotune_program_v1_t { /* constant; lives as long as the library */
   uint32_t struct_size;
   uint32_t flags; /* 0 */

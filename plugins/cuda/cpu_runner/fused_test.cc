@@ -348,9 +348,88 @@ TEST(FusedTest, LateRanksAreWaitedFor) {
   }
 }
 
-// Ranks that have cut one program differently make different calls: both fail, and give no result
-// as right.
-TEST(FusedTest, RanksWithOtherRegionsFail) {
+// Kernels of other operations around one collective, or of none.
+bool FitTogether(const RegionVariant& a, const RegionVariant& b) {
+  if (a.algorithm != b.algorithm || a.world_size != b.world_size || a.unroll != b.unroll) {
+    return false;
+  }
+  const LeafRegion first = LeafRegionAt(Cases()[a.number_of_case], 1, a.world_size);
+  const LeafRegion second = LeafRegionAt(Cases()[b.number_of_case], 1, b.world_size);
+  return first.problem.type == second.problem.type &&
+         first.problem.reduction == second.problem.reduction;
+}
+
+// Even ranks run one region and odd ones another, around a collective of `count` elements; "" if
+// all have what they have in a call of their own region alone.
+std::string RunMixed(size_t even, size_t odd, uint64_t count) {
+  const int world_size = Variants()[even].world_size;
+  const size_t variants[] = {even, odd};
+  std::vector<sdk::Program> programs;
+  std::vector<LeafRegion> regions;
+  std::vector<OfRanks> inputs;
+  for (const size_t v : variants) {
+    const RegionCase& region = Cases()[Variants()[v].number_of_case];
+    const uint64_t rows = count / LeafRegionAt(region, 1, world_size).columns;
+    programs.push_back(RegionOf(region.graph, rows, world_size));
+    regions.push_back(LeafRegionAt(region, rows, world_size));
+    inputs.push_back(RandomOnRanks(programs.back(), world_size, v + count, false));
+  }
+  std::vector<FusedCall> calls;
+  for (size_t i = 0; i < 2; ++i) {
+    calls.emplace_back(regions[i], programs[i], inputs[i], RunOptions{.blocks = 2, .threads = 9});
+  }
+  const CallRecord record = RecordOf("leaves", regions[0].problem.count, 0);
+  RanksOnCpu ranks(world_size);
+  const bool has_ended = ranks.Run(
+      [&](int rank) {
+        const size_t i = static_cast<size_t>(rank) % 2;
+        calls[i].Launch(ranks, rank, KernelOf(variants[i]), record);
+      },
+      even + odd);
+  if (!has_ended) return "a rank waits for ever";
+  std::vector<PartArray> operands;
+  for (size_t r = 0; r < static_cast<size_t>(world_size); ++r) {
+    const LeafSide& source = regions[r % 2].source;
+    operands.push_back(
+        sdk::NaivePart(source.part, InputsOfSide(source, inputs[r % 2][r], {})).front());
+  }
+  const PartArray value = Reduced(operands, regions[0].problem.reduction);
+  for (size_t r = 0; r < static_cast<size_t>(world_size); ++r) {
+    if (ranks.HasFailed(static_cast<int>(r))) return fmt::format("rank {} failed", r);
+    const LeafSide& sink = regions[r % 2].sink;
+    const auto expected = sdk::NaivePart(sink.part, InputsOfSide(sink, inputs[r % 2][r], value));
+    const std::string difference = sdk::Difference(calls[r % 2].Outputs()[r], expected);
+    if (!difference.empty()) return fmt::format("rank {}: {}", r, difference);
+  }
+  return ranks.ScratchIsClean() ? calls[0].Damage() + calls[1].Damage() : "scratch is not empty";
+}
+
+TEST(FusedTest, RanksWithOtherOperationsAroundACollectiveRunItTogether) {
+  size_t mixed = 0;
+  size_t beside_none = 0;
+  for (size_t a = 0; a < Variants().size(); ++a) {
+    for (size_t b = 0; b < Variants().size(); ++b) {
+      if (a == b || !FitTogether(Variants()[a], Variants()[b])) continue;
+      const RegionCase& first = Cases()[Variants()[a].number_of_case];
+      const RegionCase& second = Cases()[Variants()[b].number_of_case];
+      if (first.has_functions || second.has_functions) continue;
+      const int world_size = Variants()[a].world_size;
+      const uint64_t count = LeafRegionAt(first, 1, world_size).problem.count *
+                             LeafRegionAt(second, 1, world_size).problem.count;
+      // A program of one row has no other count.
+      if (first.name == "one_row" || second.name == "one_row") continue;
+      EXPECT_EQ(RunMixed(a, b, count), "") << NameOf(a) << " and " << NameOf(b);
+      ++mixed;
+      if (second.name.starts_with("bare")) ++beside_none;
+    }
+  }
+  EXPECT_GE(mixed, 28u);
+  EXPECT_GE(beside_none, 12u);
+}
+
+// Ranks that run different choices, or collectives of other programs that are not agreed, make
+// different calls: both fail, and give no result as right.
+TEST(FusedTest, RanksWithOtherCallsFail) {
   size_t failed = 0;
   for (size_t v = 0; v < Variants().size(); ++v) {
     const RegionVariant& variant = Variants()[v];
@@ -361,8 +440,8 @@ TEST(FusedTest, RanksWithOtherRegionsFail) {
     RanksOnCpu ranks(variant.world_size);
     ASSERT_TRUE(ranks.Run(
         [&](int rank) {
-          const std::string cut = rank == 1 ? region.name + " cut elsewhere" : region.name;
-          call.Launch(ranks, rank, KernelOf(v), RecordOf(cut, leaves.problem.count, 0));
+          const std::string choice = rank == 1 ? region.name + "?other" : region.name;
+          call.Launch(ranks, rank, KernelOf(v), RecordOf(choice, leaves.problem.count, 0));
         },
         v));
     for (int r = 0; r < variant.world_size; ++r) {

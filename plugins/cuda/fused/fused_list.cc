@@ -1,5 +1,7 @@
 #include "plugins/cuda/fused/fused_list.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "plugins/cuda/choices/family_rules.h"
@@ -64,6 +66,12 @@ Result<Choice> FindFused(const LeafRegion& region, std::string_view name,
                          const ChoiceLimits& limits) {
   COTUNE_RETURN_IF_ERROR(CheckRanks(region));
   return FindChoice(region.problem, name, limits, FusedFamilies());
+}
+
+bool IsFusedName(std::string_view name) {
+  const std::string_view algorithm = name.substr(0, name.find('?'));
+  return std::any_of(std::begin(kFamilies), std::end(kFamilies),
+                     [&](const KernelFamily& each) { return each.algorithm == algorithm; });
 }
 
 KernelUnit UnitOf(const LeafRegion& region, const Choice& choice) {

@@ -17,13 +17,17 @@ namespace cotune::cuda {
 // In the order in which choices are listed. A new family is a row here and a file in kernels/.
 std::span<const KernelFamily> FusedFamilies();
 
-// All choices of a region, refused ones too; none is a default. COTUNE_UNSUPPORTED: the group has
-// one rank. Pure.
+// All choices of a region, refused ones too; none is a default, and all fit any region, because a
+// leaf is computed by one thread of one rank and travels as it does without operations.
+// COTUNE_UNSUPPORTED: the group has one rank. Pure.
 sdk::Result<std::vector<Choice>> ListFused(const LeafRegion& region, const ChoiceLimits& limits);
 
 // The one of this name; fails as FindChoice does.
 sdk::Result<Choice> FindFused(const LeafRegion& region, std::string_view name,
                               const ChoiceLimits& limits);
+
+// Returns true if the name is that of a choice of regions. Pure.
+bool IsFusedName(std::string_view name);
 
 // The input that the kernel of a choice for the region is compiled from.
 KernelUnit UnitOf(const LeafRegion& region, const Choice& choice);

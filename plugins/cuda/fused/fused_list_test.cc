@@ -172,16 +172,46 @@ TEST(FusedListTest, EverySourceIsUsedByAFamily) {
   EXPECT_THAT(unused, IsEmpty());
 }
 
-// Ranks that have cut one program elsewhere make different calls, by the same choice, too.
-TEST(FusedListTest, TheRecordOfACallDependsOnTheRegion) {
-  const auto record = [](std::string_view text) {
-    return RecordOf(LeafRegionOf(Region(text))->problem, "one_shot_leaves");
+// Ranks with other operations around the same collective make the same call, and so does a rank
+// that has none.
+TEST(FusedListTest, TheRecordOfACallIsThatOfTheCollectiveByItself) {
+  const auto words = [](const LeafRegion& region) {
+    const CallRecord record = RecordOf(region.problem, "one_shot_leaves");
+    return std::vector<unsigned int>(std::begin(record.word), std::end(record.word));
   };
-  constexpr char kSum[] = "program p\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n";
-  const CallRecord with_relu = record(std::string(kSum) + "%y = relu %s\nreturn %y\n");
-  const CallRecord with_neg = record(std::string(kSum) + "%y = neg %s\nreturn %y\n");
-  EXPECT_NE(with_relu.word[1], with_neg.word[1]);
-  EXPECT_EQ(with_relu.word[1], record(std::string(kSum) + "%y = relu %s\nreturn %y\n").word[1]);
+  const auto of = [&](const std::string& tail) {
+    return words(*LeafRegionOf(
+        Region("program p\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n" + tail)));
+  };
+  const std::vector<unsigned int> with_relu = of("%y = relu %s\nreturn %y\n");
+  EXPECT_EQ(with_relu, of("%y = neg %s\nreturn %y, %s\n"));
+  sdk::Problem alone =
+      LeafRegionOf(Region("program p\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n"
+                          "%y = abs %s\nreturn %y\n"))
+          ->problem;
+  alone.in_place = true;
+  alone.program_digest = 5;
+  EXPECT_EQ(with_relu, words(*BareLeafRegion(alone)));
+}
+
+TEST(FusedListTest, ACollectiveByItselfHasTheChoicesOfARegion) {
+  const LeafRegion region = *LeafRegionOf(Region(
+      "program p\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n%y = abs %s\nreturn %y\n"));
+  const LeafRegion bare = *BareLeafRegion(region.problem);
+  const auto listed = ListFused(region, {});
+  ASSERT_TRUE(listed.has_value());
+  size_t runs = 0;
+  for (const Choice& each : *listed) {
+    EXPECT_TRUE(IsFusedName(each.name)) << each.name;
+    if (!each.reason.empty()) continue;
+    const auto found = FindFused(bare, each.name, {});
+    ASSERT_TRUE(found.has_value()) << each.name << ": " << found.error().message;
+    EXPECT_EQ(std::tuple(found->blocks, found->spec.threads, found->spec.unroll),
+              std::tuple(each.blocks, each.spec.threads, each.spec.unroll));
+    ++runs;
+  }
+  EXPECT_GT(runs, 0u);
+  EXPECT_FALSE(IsFusedName("one_shot?transport=lamport"));
 }
 
 TEST(LeafRegionTextTest, IsThatOfTheGoldenFile) {

@@ -11,7 +11,6 @@
 #include "plugins/cuda/parts/stage_text.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/cuda/parts/value_text.h"
-#include "plugins/sdk/call_record.h"
 
 namespace cotune::cuda {
 namespace {
@@ -147,7 +146,6 @@ Result<LeafRegion> LeafRegionOf(const Program& region) {
   COTUNE_RETURN_IF_ERROR(CheckType(shape));
   LeafRegion made;
   made.problem = *node.collective;
-  made.problem.program_digest = sdk::RecordedDigestOf(region);
   made.columns = shape.columns;
 
   SideMaker source(region, -1);
@@ -166,6 +164,22 @@ Result<LeafRegion> LeafRegionOf(const Program& region) {
   COTUNE_RETURN_IF_ERROR(AddStages(shape, made.source));
   COTUNE_RETURN_IF_ERROR(AddStages(shape, made.sink));
   return made;
+}
+
+// The dtypes of values begin with those of collectives.
+static_assert(static_cast<int>(sdk::ValueDtype::kU8) == static_cast<int>(sdk::ElementType::kU8));
+
+Result<LeafRegion> BareLeafRegion(const sdk::Problem& problem) {
+  Program region;
+  const Value column{
+      .dtype = static_cast<sdk::ValueDtype>(problem.type), .rows = problem.count, .columns = 1};
+  region.values = {column, column};
+  region.input_count = 1;
+  region.nodes = {{.kind = COTUNE_NODE_COLLECTIVE, .operand_count = 1, .collective = problem}};
+  region.nodes.front().collective->program_digest = 0;
+  region.outputs = {1};
+  region.output_into = {problem.in_place ? 0 : -1};
+  return LeafRegionOf(region);
 }
 
 std::string LeafRegionText(const LeafRegion& region) {

@@ -25,7 +25,7 @@ struct LeafSide {
 
 // A region, cut at its collective.
 struct LeafRegion {
-  sdk::Problem problem;  // that of the collective, as a step of the region
+  sdk::Problem problem;  // that of the collective by itself, which is what ranks compare
   LeafSide source;       // its only output is the collective's operand
   LeafSide sink;         // its input 0 is the collective's value; its outputs are the region's
   uint64_t columns = 1;  // those of the operand and the value
@@ -33,6 +33,9 @@ struct LeafRegion {
 
 // COTUNE_UNSUPPORTED, with the reason, for a region that is none of these. Pure.
 sdk::Result<LeafRegion> LeafRegionOf(const sdk::Program& region);
+
+// The region that has no operation around this collective. COTUNE_UNSUPPORTED as for others. Pure.
+sdk::Result<LeafRegion> BareLeafRegion(const sdk::Problem& problem);
 
 // The text of the header program.cuh that kernels/leaf_region.cuh includes: the operations, with
 // neither names nor rows, so that one kernel serves every R. Pure.

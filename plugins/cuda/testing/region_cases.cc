@@ -53,6 +53,9 @@ constexpr CaseText kCases[] = {
     {"condition",
      "program p\n%x = input f16 [R, 16]\n%k = input u8 [R, 16]\n%s = all_reduce sum %x\n"
      "%y = where %k, %s, %x\nreturn %y into %x\n"},
+    // The collective by itself, beside ranks that run operations with it.
+    {"bare_f32", "program p\n%x = input f32 [R, 1]\n%s = all_reduce sum %x\nreturn %s\n"},
+    {"bare_bf16", "program p\n%x = input bf16 [R, 1]\n%s = all_reduce sum %x\nreturn %s\n"},
 };
 
 constexpr std::string_view kAlgorithms[] = {"one_shot_leaves", "two_shot_leaves"};
@@ -82,6 +85,14 @@ std::vector<RegionVariant> RegionVariants() {
     for (const std::string_view algorithm : kAlgorithms) {
       variants.push_back({c, algorithm, 3, 1 + static_cast<int>(c % 2)});
     }
+  }
+  // The bare collectives beside every case of their dtype, whatever its number of leaves a thread.
+  constexpr size_t kBareF32 = std::size(kCases) - 2;
+  constexpr size_t kBareBf16 = std::size(kCases) - 1;
+  for (const std::string_view algorithm : kAlgorithms) {
+    variants.push_back({kBareF32, algorithm, 3, 2});
+    variants.push_back({kBareBf16, algorithm, 3, 1});
+    variants.push_back({kBareF32, algorithm, 8, 1});
   }
   // A leaf of one pack and one of two, in every number of ranks that has code of its own.
   for (const int world_size : {2, 4, 5, 8}) {
