@@ -596,6 +596,7 @@ Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program
   CallExplanation explanation = std::move(*chosen);
   const bool has_winner = key.choice_index != DispatchTable::kNoChoice;
   explanation.from_table = has_winner && explanation.table_choice_refused.empty();
+  explanation.is_agreed = key.table == nullptr;
   if (!has_winner || key.table == nullptr) return explanation;
   if (const DispatchRow* relative = key.table->RelativeOf(dispatch_key)) {
     explanation.relative = relative->key;

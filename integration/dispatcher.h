@@ -53,6 +53,9 @@ struct CallExplanation {
   ChoiceId choice;
   // The winner that the table has for the call runs it.
   bool from_table = false;
+  // The ranks have agreed on it for the collectives of the call (Agree), and without that the call
+  // would run another choice.
+  bool is_agreed = false;
   // The winner cannot run it, and a next best choice of the nearest measured size does. Neither of
   // the two: the backend's own default, because the table has no row for the call, or because none
   // of the row's choices can run it.

@@ -564,6 +564,8 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  *   program are those of its first collective.
  * - rows, program: R and canonical text of a program, else null.
  * - choice: the choice that runs.
+ * - is_agreed: the ranks have agreed on the choice (cotune_program_agree), and without that another
+ *   one would run. measured has the size of the call then, and no other.
  * - source: "table", "default", or, if the choice of the table does not run the call for the reason
  *   in `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
  *   "default_after_refusal". The reasons: its backend refuses the call, no backend offers the
@@ -574,7 +576,8 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  *   end_bytes. null: no table, no end.
  * - smallest_measured_bytes, largest_measured_bytes: what was measured for such calls. A size
  * beyond has the choice of the nearest one.
- * - measured: on a rank that knows, for each measured size of the row bytes, time_us, why, choices
+ * - measured: on a rank that knows, for each measured size of the row bytes, winner, time_us, why,
+ * choices
  *   [{choice, outcome, is_default, numerics, time_us, warm_time_us, wrong, reason}] and refusals
  *   [{choice, reason}]. warm_time_us: with buffers in the cache, of choices that tied; else null.
  */

@@ -29,8 +29,9 @@ void SetPretendedBuffers(bool is_in_place, int rank, Call& call) {
   call.recv = std::bit_cast<void*>(recv);
 }
 
-// Adds what the group knows of the sizes around the call, or of those of its relative. Of a loaded
-// database only what was measured on a machine like this one counts, as for the table.
+// Adds what the group knows of the sizes around the call, or of those of its relative; of an agreed
+// choice, which need not be the winner anywhere, the size of the call. Of a loaded database only
+// what was measured on a machine like this one counts, as for the table.
 void AddMeasured(const cotune_group& group, Explained& explained) {
   const CallExplanation& call = explained.call;
   const DispatchKey key = call.relative.value_or(DispatchKey::Of(explained.cls));
@@ -41,10 +42,11 @@ void AddMeasured(const cotune_group& group, Explained& explained) {
   }
   for (const DatabaseRow& each : group.database.rows()) {
     const uint64_t bytes = each.problem.bytes();
-    const bool fits = call.from_table && DispatchKey::Of(each.problem.cls) == key &&
+    const bool is_of_row = call.is_agreed ? bytes == explained.bytes
+                                          : *each.winner == call.choice &&
+                                                bytes >= call.first_bytes && bytes < call.end_bytes;
+    const bool fits = call.from_table && is_of_row && DispatchKey::Of(each.problem.cls) == key &&
                       each.problem.cls.world_size == explained.cls.world_size &&
-                      *each.winner == call.choice && bytes >= call.first_bytes &&
-                      bytes < call.end_bytes &&
                       !WhyNotValid(*each.fingerprint, *each.winner, group.job().fingerprint());
     if (!fits) continue;
     // Several entries may be for one size; only one of them counts.

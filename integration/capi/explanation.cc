@@ -56,6 +56,7 @@ Json MeasuredJson(const DatabaseEntry& entry) {
     refusals.push_back({{"choice", refusal.choice}, {"reason", refusal.reason}});
   }
   return {{"bytes", entry.cell.problem.bytes()},
+          {"winner", entry.winner.id.text()},
           {"time_us", Microseconds(entry.winner.median_ns)},
           {"measured_unix_s", entry.measured_unix_s},
           {"why", entry.winner.why},
@@ -76,6 +77,14 @@ std::string SourceText(const Explained& explained) {
   if (call.relative) {
     text = fmt::format("this call was not measured: it runs by the row of {}\n",
                        InWords(*call.relative));
+  }
+  if (call.is_agreed) {
+    text += "the ranks have agreed on it for each call of its collectives\n";
+    for (const DatabaseEntry& entry : explained.measured) {
+      text += fmt::format("  at {} bytes {} won: {}\n", entry.cell.problem.bytes(),
+                          entry.winner.id.text(), entry.winner.why);
+    }
+    return text;
   }
   if (call.from_table) {
     text += fmt::format("tuned for {}\n", RangeText(call)) + BeyondMeasuredText(explained);
@@ -138,6 +147,7 @@ std::string ExplanationJson(const Explained& explained) {
       {"rows", OrNull(explained.rows)},
       {"program", is_program ? Json(explained.program_text) : Json(nullptr)},
       {"choice", call.choice.text()},
+      {"is_agreed", call.is_agreed},
       {"source", SourceName(call)},
       {"choice_in_graphs", InGraphs(call)},
       {"refused", call.table_choice_refused},

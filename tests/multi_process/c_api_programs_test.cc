@@ -576,6 +576,45 @@ TEST_F(CApiPrograms, AgreedProgramsRunTheWinnerOfATuneForThem) {
   });
 }
 
+TEST_F(CApiPrograms, AnAgreedChoiceIsExplainedBesideTheWinner) {
+  SetFakeScript("choice slow default cost_us=3000; choice quick");
+  backends_ = "fake";
+  const auto explain = [&](int rank, TestLink& link) {
+    cotune_group* const group = Create(rank, 2, link, fake_plugins_);
+    if (group == nullptr) return 1;
+    CheckedProgram program("%x = input f32 [R, 64]\n%y = all_reduce sum %x\nreturn %y\n", 8, rank,
+                           2, 1);
+    const uint64_t rows[] = {8};
+    std::vector<cotune_tune_node> nodes(1);
+    nodes[0].struct_size = sizeof(nodes[0]);
+    nodes[0].program = program.handle();
+    nodes[0].sizes = rows;
+    nodes[0].size_count = 1;
+    cotune_program_agree(group, program.handle(), rows, 1);
+    const cotune_result tuned = TuneNodes(group, nodes);
+    if (tuned != COTUNE_SUCCESS) Say(link, "wrong tune", group, tuned);
+    char text[4096] = "";
+    cotune_explain_program_json(group, program.handle(), 8, text, sizeof(text), nullptr);
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    link.Report(fmt::format("runs {} {} {}", json["choice"].dump(), json["is_agreed"].dump(),
+                            json["measured"][0]["winner"].dump()));
+    cotune_explain_program(group, program.handle(), 8, text, sizeof(text), nullptr);
+    link.Report(fmt::format("explains {}", text));
+    cotune_group_destroy(group);
+    return 0;
+  };
+  RankProcesses ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.Start([&, rank](TestLink& link) { return explain(rank, link); });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  EXPECT_THAT(ranks.LinesOf(0, "wrong"), IsEmpty());
+  EXPECT_THAT(ranks.LinesOf(0, "runs "),
+              ElementsAre(HasSubstr(R"("fake/slow" true "fake/quick")")));
+  EXPECT_THAT(ranks.LinesOf(0, "explains "), ElementsAre(HasSubstr("the ranks have agreed on it")));
+}
+
 TEST_F(CApiPrograms, WrongOperandsAreNamedAndTheGroupGoesOn) {
   RunRanks(1, [&](cotune_group* group, int, TestLink& link) {
     cotune_program* program = nullptr;

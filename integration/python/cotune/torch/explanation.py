@@ -96,6 +96,8 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, k
         size.is_default = default["choice"] == size.choice
         if default["outcome"] == "outpaced" and not size.is_default:
             size.note = "the default eliminated early"
+    if measured["winner"] != size.choice:
+        size.note = f"{measured['winner']} won, but its collective runs by the choice that the ranks agreed on before"
     if size.time_us and size.default_time_us:
         size.gain = size.default_time_us / size.time_us
     return size

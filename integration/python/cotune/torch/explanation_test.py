@@ -24,7 +24,8 @@ def _choice(name: str, time_us: float, outcome: str = "timed", is_default: bool 
 
 
 def _answer(runs: str, *choices: dict, **more: object) -> dict:
-    measured = [{"bytes": 64, "choices": list(choices), "measured_unix_s": int(NOON)}] if choices else []
+    entry = {"bytes": 64, "winner": more.pop("winner", runs), "choices": list(choices), "measured_unix_s": int(NOON)}
+    measured = [entry] if choices else []
     return {"choice": runs, "source": "table", "refused": "", "bytes": 64, "measured": measured, **more}
 
 
@@ -70,6 +71,11 @@ class SizeTest(unittest.TestCase):
         self.assertEqual(explanation.size_lines([size])[1].split(), ["8", "a", "-", "-", "no", "choice", "ran"])
         answer = _answer("a", _choice("b", 1.0), source="default_after_refusal", refused="b: too large")
         self.assertEqual(self._size(answer).note, "the tuned choice does not run: b: too large")
+
+    def test_a_choice_that_was_agreed_before_the_program_was_tuned(self) -> None:
+        size = self._size(_answer("b", _choice("a", 10.0), _choice("b", 20.0, is_default=True), winner="a"))
+        self.assertEqual((size.time_us, size.is_default), (20.0, True))
+        self.assertEqual(size.note, "a won, but its collective runs by the choice that the ranks agreed on before")
 
     def test_a_size_that_runs_by_the_row_of_another_call(self) -> None:
         """Its time is not that of this program, though it has as many bytes."""

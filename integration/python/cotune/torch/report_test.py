@@ -35,7 +35,10 @@ def _choice(name: str, time_us: float, outcome: str = "timed", **more: object) -
 
 
 def _answer(runs: str, *choices: dict, **more: object) -> dict:
-    measured = {"bytes": 64, "why": "the fastest", "choices": list(choices), "measured_unix_s": 1_800_000_000}
+    winner = more.pop("winner", runs)
+    measured = {
+        "bytes": 64, "winner": winner, "why": "the fastest", "choices": list(choices), "measured_unix_s": 1_800_000_000,
+    }  # fmt: skip
     return {"choice": runs, "source": "table", "refused": "", "bytes": 64, "measured": [measured], **more}
 
 
@@ -70,6 +73,12 @@ class TableTest(unittest.TestCase):
                 "runs runs: the fastest, 1 more choice",
             ],
         )  # fmt: skip
+
+    def test_an_agreed_choice_runs_for_the_winner(self) -> None:
+        answer = _answer("b", _choice("a", 10.0), _choice("b", 20.0), winner="a")
+        self.assertEqual(
+            self._rows(answer)[-1], "runs b: the ranks agreed on it before for its collective, and a won"
+        )
 
     def test_the_default_runs_for_a_winner_that_cannot(self) -> None:
         answer = _answer("b", _choice("a", 10.0), _choice("b", 20.0), source="default_after_refusal", refused="a: too large")
