@@ -41,8 +41,11 @@ class AgreedChoices {
   // Agrees on the choices of all counts that have none of their own. It does nothing if another
   // owner did so before, and replaces the choices of the same owner.
   void AddAllCounts(const ProblemClass& cls, uint64_t owner, CandidatesOfCount candidates_of);
-  // The outer optional is empty if nothing is agreed.
+  // The outer optional is empty if nothing is agreed. The candidates of a count are computed once
+  // until ForgetComputed, because a call of a new size asks for them several times.
   std::optional<Candidates> Find(const ProblemClass& cls, uint64_t count) const;
+  // Whenever what the functions of AddAllCounts depend on changes, and on all ranks alike.
+  void ForgetComputed();
   bool empty() const { return choices_.empty() && all_counts_.empty(); }
 
  private:
@@ -50,6 +53,7 @@ class AgreedChoices {
   struct AllCounts {
     uint64_t owner;
     CandidatesOfCount candidates_of;
+    mutable std::map<uint64_t, Candidates> computed{};
   };
   std::map<ProblemClass, AllCounts> all_counts_;
 };

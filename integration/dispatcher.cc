@@ -92,6 +92,7 @@ void Dispatcher::DropPlans() {
   refused_.clear();
   // Lists of choices may change with the tune, and ranks with other programs have other entries.
   followed_.clear();
+  agreed_.ForgetComputed();
   taken_.clear();
 }
 
@@ -115,6 +116,7 @@ void Dispatcher::DropOldestTable() {
   }
   std::erase_if(refused_, [&](const auto& each) { return each.first.table == oldest; });
   followed_.clear();
+  agreed_.ForgetComputed();
   tables_.erase(tables_.begin());
 }
 

@@ -154,10 +154,8 @@ class Dispatcher {
   // The same collectives without what may differ between ranks: none is in place.
   static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
   // The choice of each collective of a program, if ranks with other programs around them can run
-  // them too where this choice of the table runs the program; else empty. measured: at the size
-  // that the table has it from.
+  // them too where this choice of the table runs the program; else empty.
   std::vector<AgreedChoices::Candidate> StepsToAgree(const Program& program, const Problem& anchor,
-                                                     const std::optional<Problem>& measured,
                                                      const ChoiceId& id) const;
   // The choices that may run each collective of a program by the table; none: the default.
   std::vector<AgreedChoices::Candidates> CandidatesOf(const DispatchTable& table,

@@ -1,5 +1,6 @@
 // Collectives whose choice all ranks have agreed on, in whatever program they stand.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,6 +28,38 @@ Problem AsAgreed(Problem problem) {
   return problem;
 }
 
+// A choice of a program's row in a table.
+struct TableChoice {
+  ChoiceId id;
+  std::optional<Problem> measured{};  // at the size where the table has it from
+  bool only_if_listed = false;        // it runs no collective for which it is not listed
+};
+
+// The choices of a table that may run a program, in the order of AttemptsOf.
+std::vector<TableChoice> ChoicesInOrder(const DispatchTable& table, const Program& program,
+                                        const Problem& anchor) {
+  const DispatchKey key = DispatchKey::Of(anchor.cls);
+  const int32_t index = table.Lookup(key, anchor.bytes());
+  if (index == DispatchTable::kNoChoice) return {};
+  const std::optional<Problem> measured = AtMeasuredSize(table, program, anchor);
+  const ChoiceId& winner = table.choices()[static_cast<size_t>(index)];
+  const auto& next_best = table.NextBestOf(key, anchor.bytes()).choices();
+  std::vector<TableChoice> ordered;
+  if (IsAboveMeasuredSize(table, anchor)) {
+    ordered.push_back({winner, measured, true});
+    for (const ChoiceId& id : next_best) {
+      if (HasBackendsOf(winner, id)) ordered.push_back({id, measured, true});
+    }
+  }
+  if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
+    const int32_t of_next = table.Lookup(key, next->bytes());
+    ordered.push_back({table.choices()[static_cast<size_t>(of_next)], next});
+  }
+  ordered.push_back({winner, measured});
+  for (const ChoiceId& id : next_best) ordered.push_back({id, measured});
+  return ordered;
+}
+
 }  // namespace
 
 std::vector<Problem> Dispatcher::StepsOf(const Program& program, const Problem& anchor) {
@@ -45,66 +78,49 @@ std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Pro
   return problems;
 }
 
-std::vector<AgreedChoices::Candidate> Dispatcher::StepsToAgree(
-    const Program& program, const Problem& anchor, const std::optional<Problem>& measured,
-    const ChoiceId& id) const {
+std::vector<AgreedChoices::Candidate> Dispatcher::StepsToAgree(const Program& program,
+                                                               const Problem& anchor,
+                                                               const ChoiceId& id) const {
   std::vector<AgreedChoices::Candidate> candidates;
   if (!id.has_host_keys()) {
     for (ChoiceId& step : ChoicesOfCollectives(program.graph(), id)) {
       candidates.push_back({.id = std::move(step)});
     }
-  } else if (const auto fused = FindChoice(job_.groups(), program, anchor, id)) {
-    const std::vector<Problem> collectives = StepsOf(program, anchor);
-    for (ChoiceId& step : AgreeableSteps(program.graph(), *fused)) {
-      candidates.push_back({.id = std::move(step),
-                            .fused_count = collectives[candidates.size()].count,
-                            .is_capturable = fused->is_capturable,
-                            .is_reproducible = fused->is_reproducible});
-    }
+    return candidates;
   }
-  if (!measured) return candidates;
-  const std::vector<Problem> there = StepsOf(program, *measured);
-  for (size_t i = 0; i < candidates.size(); ++i) candidates[i].measured_count = there[i].count;
+  const std::optional<Choice> fused = FindChoice(job_.groups(), program, anchor, id);
+  if (!fused) return candidates;
+  const std::vector<Problem> collectives = StepsOf(program, anchor);
+  for (ChoiceId& step : AgreeableSteps(program, *fused)) {
+    candidates.push_back({.id = std::move(step),
+                          .fused_count = collectives[candidates.size()].count,
+                          .is_capturable = fused->is_capturable,
+                          .is_reproducible = fused->is_reproducible});
+  }
   return candidates;
 }
 
 std::vector<AgreedChoices::Candidates> Dispatcher::CandidatesOf(const DispatchTable& table,
                                                                 const Program& program,
                                                                 const Problem& anchor) const {
-  const std::vector<Problem> collectives = StepsOf(program, anchor);
-  std::vector<AgreedChoices::Candidates> candidates(collectives.size());
-  const DispatchKey key = DispatchKey::Of(anchor.cls);
-  const int32_t index = table.Lookup(key, anchor.bytes());
-  if (index == DispatchTable::kNoChoice) return candidates;
-  const auto add = [&](const ChoiceId& id, const std::optional<Problem>& measured,
-                       bool only_if_listed = false) {
-    std::vector<AgreedChoices::Candidate> steps = StepsToAgree(program, anchor, measured, id);
-    for (size_t i = 0; i < steps.size(); ++i) {
-      AgreedChoices::Candidates& known = candidates[i];
-      AgreedChoices::Candidate& added = steps[i];
-      added.only_if_listed = only_if_listed;
-      const bool is_new = std::none_of(known.begin(), known.end(), [&](const auto& each) {
-        return each.id == added.id && each.only_if_listed == only_if_listed;
-      });
-      if (is_new) known.push_back(std::move(added));
-    }
-  };
-  const std::optional<Problem> measured = AtMeasuredSize(table, program, anchor);
-  const ChoiceId& winner = table.choices()[static_cast<size_t>(index)];
-  const auto& next_best = table.NextBestOf(key, anchor.bytes()).choices();
-  // The order is that of AttemptsOf, for each collective by itself.
-  if (IsAboveMeasuredSize(table, anchor)) {
-    add(winner, measured, true);
-    for (const ChoiceId& id : next_best) {
-      if (HasBackendsOf(winner, id)) add(id, measured, true);
+  std::vector<AgreedChoices::Candidates> candidates(StepsOf(program, anchor).size());
+  std::map<ChoiceId, std::vector<AgreedChoices::Candidate>> steps_of;
+  for (const TableChoice& each : ChoicesInOrder(table, program, anchor)) {
+    const auto [known, is_first] = steps_of.try_emplace(each.id);
+    if (is_first) known->second = StepsToAgree(program, anchor, each.id);
+    const std::vector<Problem> there =
+        each.measured ? StepsOf(program, *each.measured) : std::vector<Problem>();
+    for (size_t i = 0; i < known->second.size(); ++i) {
+      AgreedChoices::Candidate added = known->second[i];
+      added.only_if_listed = each.only_if_listed;
+      added.measured_count = there.empty() ? 0 : there[i].count;
+      const bool is_new =
+          std::none_of(candidates[i].begin(), candidates[i].end(), [&](const auto& other) {
+            return other.id == added.id && other.only_if_listed == added.only_if_listed;
+          });
+      if (is_new) candidates[i].push_back(std::move(added));
     }
   }
-  if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
-    const int32_t of_next = table.Lookup(key, next->bytes());
-    add(table.choices()[static_cast<size_t>(of_next)], next);
-  }
-  add(winner, measured);
-  for (const ChoiceId& id : next_best) add(id, measured);
   return candidates;
 }
 
@@ -114,6 +130,7 @@ Status Dispatcher::Agree(const ProgramGraph& graph, std::span<const uint64_t> ro
   latest_ = {};
   latest_program_ = {};
   followed_.clear();
+  agreed_.ForgetComputed();
   if (rows.empty() && graph.has_rows()) return AgreeOnAllRows(*bound);
   constexpr uint64_t kOneRow[] = {1};
   for (const uint64_t each : rows.empty() ? std::span<const uint64_t>(kOneRow) : rows) {
@@ -149,7 +166,8 @@ Status Dispatcher::AgreeOnAllRows(const Program& bound) {
       // Counts of programs with other columns lie between two numbers of rows.
       const uint64_t rows =
           std::max<uint64_t>(1, count / unit_count * unit + count % unit_count * unit / unit_count);
-      return CandidatesOf(*table, *program, program->ProblemAtRows(rows, 0))[place];
+      return CandidatesOf(*table, *program,
+                          program->ProblemAtRows(rows, job_.topology_digest()))[place];
     };
     if (decided.insert(at_unit[place].cls).second) {
       agreed_.AddAllCounts(at_unit[place].cls, program->graph().digest(), candidates_of);
@@ -213,7 +231,8 @@ std::optional<NearbyChoice> Dispatcher::FindAgreed(const Problem& step, const Ch
     measured->count = each.measured_count;
   }
   auto nearby = FindNearby(job_.groups(), *single, step, measured, id);
-  if (!nearby && of_fused) nearby = NearbyChoice{*std::move(of_fused), true};
+  // A backend may refuse in place what it runs out of place.
+  if (!nearby && of_fused) nearby = NearbyChoice{*std::move(of_fused), !step.cls.in_place};
   return nearby;
 }
 
@@ -316,21 +335,18 @@ Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& k
 }
 
 ChoiceId Dispatcher::FusedOf(const PlanKey& key, const Program& program, ChoiceId agreed) const {
-  if (program.is_single_collective() || key.choice_index == DispatchTable::kNoChoice) return agreed;
+  if (program.is_single_collective()) return agreed;
+  const std::optional<NearbyChoice> bare = FindAgreedSteps(program, key.problem, agreed);
+  if (!bare) return agreed;
   const auto is_agreed_with_operations = [&](const ChoiceId& id) {
     if (!id.has_host_keys() || id.WithoutHostKeys() != agreed) return false;
     const std::optional<Choice> fused = FindChoice(job_.groups(), program, key.problem, id);
-    if (!fused || AgreeableSteps(program.graph(), *fused).empty()) return false;
     // In a capture all ranks run the agreed choice, or all of them another one.
-    const auto bare = FindAgreedSteps(program, key.problem, agreed);
-    return bare && bare->choice.is_capturable == fused->is_capturable;
+    return fused && !AgreeableSteps(program, *fused).empty() &&
+           bare->choice.is_capturable == fused->is_capturable;
   };
-  const auto& next_best =
-      key.table->NextBestOf(DispatchKey::Of(key.problem.cls), key.problem.bytes()).choices();
-  std::vector<ChoiceId> by_time = {ChosenBy(key)};
-  by_time.insert(by_time.end(), next_best.begin(), next_best.end());
-  for (const ChoiceId& id : by_time) {
-    if (id == agreed || is_agreed_with_operations(id)) return id;
+  for (const TableChoice& each : ChoicesInOrder(*key.table, program, key.problem)) {
+    if (each.id == agreed || is_agreed_with_operations(each.id)) return each.id;
   }
   return agreed;
 }

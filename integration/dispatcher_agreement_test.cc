@@ -83,6 +83,22 @@ TEST(AgreedChoicesTest, TheOwnerOfAllCountsReplacesThem) {
   EXPECT_EQ(agreed.Find(SumOfFloats(), 16), OneOf("fake/c"));
 }
 
+TEST(AgreedChoicesTest, ACountIsComputedOnceUntilItIsForgotten) {
+  AgreedChoices agreed;
+  std::string id = "fake/a";
+  int computed = 0;
+  agreed.AddAllCounts(SumOfFloats(), 1, [&](uint64_t) {
+    ++computed;
+    return OneOf(id.c_str());
+  });
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), OneOf("fake/a"));
+  id = "fake/b";
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), OneOf("fake/a"));
+  EXPECT_EQ(computed, 1);
+  agreed.ForgetComputed();
+  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), OneOf("fake/b"));
+}
+
 TEST(AgreedChoicesTest, ADefaultIsAnAgreement) {
   AgreedChoices agreed;
   agreed.Add(SumOfFloats(), 8, {});

@@ -48,6 +48,14 @@ ChoiceList ListStep(const std::vector<const Backend*>& backends, const ListingRu
   return list;
 }
 
+// Returns true if a rank may run a choice of a region beside ranks with other operations. These
+// make the choice ready by themselves, and run it also if this rank captures it.
+bool FitsOtherPrograms(const Program& program, const Choice& choice) {
+  const bool is_captured = program.group().memory == MemoryKind::kCuda;
+  return choice.fits_any_region && !choice.prepare_is_collective &&
+         (choice.is_capturable || !is_captured);
+}
+
 // The list of a program that no backend can run.
 ListedChoices RefuseAll(std::string reason) {
   return {{{}, {{"every choice", std::move(reason)}}}, {}, {}};
@@ -145,9 +153,9 @@ class FormLister {
       choice.id = choice.id.WithHostKey(kFuseKey, fuse);
       choice.is_default = false;
       std::string reason;
-      if (rules_.fusion.only_agreeable && !choice.fits_any_region) {
+      if (rules_.fusion.only_agreeable && !FitsOtherPrograms(program_, choice)) {
         reason = "all ranks would need the same operations around the collective";
-      } else if (taken == kRegionChoicesMax) {
+      } else if (taken == kRegionChoicesMax && wanted_.empty()) {
         reason = fmt::format("beyond {} choices of one region", kRegionChoicesMax);
       }
       if (reason.empty()) {
@@ -365,10 +373,11 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
   return std::nullopt;
 }
 
-std::vector<ChoiceId> AgreeableSteps(const ProgramGraph& graph, const Choice& choice) {
+std::vector<ChoiceId> AgreeableSteps(const Program& program, const Choice& choice) {
   const Result<std::string> via = ViaOf(choice.id);
-  if (!via || !via->empty() || !choice.fits_any_region) return {};
-  std::vector<ChoiceId> steps = choice.id.StepsFor(graph.collectives().size());
+  if (!via || !via->empty()) return {};
+  if (choice.id.has_host_keys() && !FitsOtherPrograms(program, choice)) return {};
+  std::vector<ChoiceId> steps = choice.id.StepsFor(program.graph().collectives().size());
   for (ChoiceId& step : steps) step = step.WithoutHostKeys();
   return steps;
 }

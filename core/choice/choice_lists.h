@@ -63,8 +63,9 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
 // Returns the choice of each collective of a program if each can be agreed by itself where this
 // choice, which was listed or found, runs the program: other ranks may then have other programs
 // around the collectives. Empty: the ranks run this choice for the whole program, or not at all.
-// Pure.
-std::vector<ChoiceId> AgreeableSteps(const ProgramGraph& graph, const Choice& choice);
+// That is so, too, if all ranks would have to make it ready together, or to capture another choice
+// in its place. Pure.
+std::vector<ChoiceId> AgreeableSteps(const Program& program, const Choice& choice);
 
 // Returns true if the program has the form of this id for the problem, and rules leave it in; true
 // for a single collective. Pure.

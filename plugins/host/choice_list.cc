@@ -270,11 +270,14 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
     }
     if (schedule.chunk_elements == last_elements) continue;
     last_elements = schedule.chunk_elements;
-    const Schedule bare = algorithm.build(problem, 0, SizeOf(slot_bytes, chunk_bytes, {}));
+    const auto fits_bare_one = [&] {
+      return schedule.FitsTogether(
+          algorithm.build(problem, 0, SizeOf(slot_bytes, chunk_bytes, {})));
+    };
     choices.push_back({.name = NameOf(algorithm, chunk_bytes),
                        .cost_us = CostUs(algorithm, problem, schedule.Chunks()),
                        .numerics = NumericsOf(algorithm, problem, schedule.chunk_elements),
-                       .fits_any_region = needs.is_region() && schedule.FitsTogether(bare)});
+                       .fits_any_region = needs.is_region() && fits_bare_one()});
     if (schedule.Chunks() <= 1) break;
   }
 }

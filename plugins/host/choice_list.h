@@ -23,7 +23,7 @@ struct Choice {
   double cost_us = -1;
   bool is_default = false;
   std::string numerics = "";  // as in the ABI
-  // Of a region: the schedule exchanges the same as that of the collective by itself.
+  // It is of a region, and its schedule exchanges the same as that of the collective by itself.
   bool fits_any_region = false;
 };
 

@@ -528,7 +528,7 @@ TEST_F(CApiPrograms, RanksRunOtherProgramsAroundAnAgreedCollective) {
   });
 }
 
-// Of the same program rank 0 uses the sum alone, so that what the others fuse is not in its graph.
+// Rank 0 sometimes uses the sum alone, so that its graph lacks the operations that the others fuse.
 TEST_F(CApiPrograms, AgreedProgramsRunTheWinnerOfATuneForThem) {
   constexpr int kRanks = 3;
   RunRanks(kRanks, [&](cotune_group* group, int rank, TestLink& link) {

@@ -1,5 +1,5 @@
 // The host backend runs operations inside of its collectives with the bits of the unfused program:
-// in real processes, in many chunks, within the bounds of the operands, and also where each rank
+// in real processes, in many chunks, within the bounds of the operands, and also if each rank
 // runs other operations with the same collective.
 #include <gtest/gtest.h>
 

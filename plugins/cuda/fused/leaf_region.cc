@@ -167,7 +167,16 @@ Result<LeafRegion> LeafRegionOf(const Program& region) {
 }
 
 // The dtypes of values begin with those of collectives.
-static_assert(static_cast<int>(sdk::ValueDtype::kU8) == static_cast<int>(sdk::ElementType::kU8));
+constexpr bool HasCodeOf(sdk::ValueDtype dtype, sdk::ElementType type) {
+  return static_cast<int>(dtype) == static_cast<int>(type);
+}
+static_assert(HasCodeOf(sdk::ValueDtype::kF32, sdk::ElementType::kF32) &&
+              HasCodeOf(sdk::ValueDtype::kF64, sdk::ElementType::kF64) &&
+              HasCodeOf(sdk::ValueDtype::kF16, sdk::ElementType::kF16) &&
+              HasCodeOf(sdk::ValueDtype::kBf16, sdk::ElementType::kBf16) &&
+              HasCodeOf(sdk::ValueDtype::kI32, sdk::ElementType::kI32) &&
+              HasCodeOf(sdk::ValueDtype::kI64, sdk::ElementType::kI64) &&
+              HasCodeOf(sdk::ValueDtype::kU8, sdk::ElementType::kU8));
 
 Result<LeafRegion> BareLeafRegion(const sdk::Problem& problem) {
   Program region;

@@ -97,7 +97,8 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, k
         if default["outcome"] == "outpaced" and not size.is_default:
             size.note = "the default eliminated early"
     if measured["winner"] != size.choice:
-        size.note = f"{measured['winner']} won, but its collective runs by the choice that the ranks agreed on before"
+        notes = [size.note] if size.note else []
+        size.note = "; ".join([*notes, f"{measured['winner']} won; the ranks run the collective by the choice that they agreed on"])
     if size.time_us and size.default_time_us:
         size.gain = size.default_time_us / size.time_us
     return size

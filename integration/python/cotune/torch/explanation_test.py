@@ -75,7 +75,7 @@ class SizeTest(unittest.TestCase):
     def test_a_choice_that_was_agreed_before_the_program_was_tuned(self) -> None:
         size = self._size(_answer("b", _choice("a", 10.0), _choice("b", 20.0, is_default=True), winner="a"))
         self.assertEqual((size.time_us, size.is_default), (20.0, True))
-        self.assertEqual(size.note, "a won, but its collective runs by the choice that the ranks agreed on before")
+        self.assertEqual(size.note, "a won; the ranks run the collective by the choice that they agreed on")
 
     def test_a_size_that_runs_by_the_row_of_another_call(self) -> None:
         """Its time is not that of this program, though it has as many bytes."""

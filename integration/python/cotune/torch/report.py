@@ -144,7 +144,7 @@ def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
     more = f", {left} more choices" if left > 1 else ", 1 more choice" if left else ""
     why = measured["why"]
     if measured["winner"] != runs:
-        why = f"the ranks agreed on it before for its collective, and {measured['winner']} won"
+        why = f"{measured['winner']} won; the ranks run the collective by the choice that they agreed on"
     if answer["source"] != "table":
         why = "the next best choice" if answer["source"] == "next_best" else "the default"
         why += f", because the tuned choice does not run ({answer['refused']})" if answer["refused"] else ""

@@ -77,7 +77,7 @@ class TableTest(unittest.TestCase):
     def test_an_agreed_choice_runs_for_the_winner(self) -> None:
         answer = _answer("b", _choice("a", 10.0), _choice("b", 20.0), winner="a")
         self.assertEqual(
-            self._rows(answer)[-1], "runs b: the ranks agreed on it before for its collective, and a won"
+            self._rows(answer)[-1], "runs b: a won; the ranks run the collective by the choice that they agreed on"
         )
 
     def test_the_default_runs_for_a_winner_that_cannot(self) -> None:
