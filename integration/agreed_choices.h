@@ -24,10 +24,11 @@ class AgreedChoices {
     ChoiceId id;
     uint64_t measured_count = 0;  // where the table has it from; 0: that is not known
     bool only_if_listed = false;  // it runs no collective of a count for which it is not listed
-    // It is listed with operations around a collective of so many elements, and fits any: so it
-    // runs that collective by itself, too, listed or not. 0: it is a choice of the collective.
+    // Not 0: the table has this choice with operations around a collective of so many elements, and
+    // it fits any region. It then runs that collective by itself, even if its backend does not list
+    // it there, and has the two flags of the fused choice.
     uint64_t fused_count = 0;
-    bool is_capturable = false;  // these two are those of the choice that is listed
+    bool is_capturable = false;
     bool is_reproducible = false;
     bool operator==(const Candidate&) const = default;
   };
@@ -41,10 +42,11 @@ class AgreedChoices {
   // Agrees on the choices of all counts that have none of their own. It does nothing if another
   // owner did so before, and replaces the choices of the same owner.
   void AddAllCounts(const ProblemClass& cls, uint64_t owner, CandidatesOfCount candidates_of);
-  // The outer optional is empty if nothing is agreed. The candidates of a count are computed once
-  // until ForgetComputed, because a call of a new size asks for them several times.
+  // The outer optional is empty if nothing is agreed. The candidates of a count are kept, for
+  // 4096 counts at most, because a call of a new size asks for them several times.
   std::optional<Candidates> Find(const ProblemClass& cls, uint64_t count) const;
-  // Whenever what the functions of AddAllCounts depend on changes, and on all ranks alike.
+  // Drops the candidates that are kept. The owner calls it if the table or the lists of choices
+  // change, on all ranks at the same call.
   void ForgetComputed();
   bool empty() const { return choices_.empty() && all_counts_.empty(); }
 

@@ -51,7 +51,7 @@ struct ProgramCall {
 // The choice that a call would run, and why.
 struct CallExplanation {
   ChoiceId choice;
-  // The winner that the table has for the call runs it.
+  // The winner that the table has for the call runs it, or the agreed choice if is_agreed is true.
   bool from_table = false;
   // The ranks have agreed on it for the collectives of the call (Agree), and without that the call
   // would run another choice.
@@ -95,10 +95,11 @@ class Dispatcher {
   // The same for a program. kUsage also when it does not fit the group, or its rows not the ranks.
   Status Run(const ProgramCall& call);
   // Agrees on a choice for each collective of the program at these numbers of rows, none: at all of
-  // them. It is that which the table has for the program, or the default; a collective that has one
-  // keeps it. From now on calls of such a collective run by it, whatever program it stands in and
-  // whatever buffers this rank gives it, so that ranks with other programs and buffers around it
-  // run it alike. Collective in the sense of the job.
+  // them. It is the first of those that the table has for the program which other programs can
+  // share, without the operations that it runs with the collective, or the default; a collective
+  // that has one keeps it. From now on calls of such a collective run by it, whatever program it
+  // stands in and whatever buffers this rank gives it, so that ranks with other programs and
+  // buffers around it run it alike. Collective in the sense of the job.
   Status Agree(const ProgramGraph& graph, std::span<const uint64_t> rows);
   // Returns whether there is such a choice for all collectives of the program.
   Result<bool> IsAgreed(const ProgramGraph& graph, uint64_t rows);
@@ -153,8 +154,8 @@ class Dispatcher {
   static std::vector<Problem> StepsOf(const Program& program, const Problem& anchor);
   // The same collectives without what may differ between ranks: none is in place.
   static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
-  // The choice of each collective of a program, if ranks with other programs around them can run
-  // them too where this choice of the table runs the program; else empty.
+  // Returns a candidate for each collective if ranks with other programs can run these beside a
+  // rank that runs its program by this choice of the table; else nothing.
   std::vector<AgreedChoices::Candidate> StepsToAgree(const Program& program, const Problem& anchor,
                                                      const ChoiceId& id) const;
   // The choices that may run each collective of a program by the table; none: the default.
@@ -184,8 +185,9 @@ class Dispatcher {
   // or not; a call on registered buffers has to ask with it, too. kUnsupported: as AgreedChoiceOf.
   // program: nullptr for that of the key's collective alone. stream: that of the call.
   Result<std::optional<PlanKey>> Followed(const PlanKey& key, const Program* program, void* stream);
-  // Returns the fastest choice of the table that runs the collectives of a program by these agreed
-  // choices, with operations around them or not. Other ranks need not run the same.
+  // Returns the first choice that the table has for the program, in the order in which they are
+  // tried, that runs its collectives by these agreed choices, with operations or without; `agreed`
+  // if there is none. Other ranks need not run the same.
   ChoiceId FusedOf(const PlanKey& key, const Program& program, ChoiceId agreed) const;
   // Returns whether the key without an agreement runs this choice: the table has it for the key, or
   // the table has none and it is the default.

@@ -31,8 +31,8 @@ struct Choice {
   bool is_capturable = false;    // its launches, in a CUDA graph
   bool is_reproducible = false;  // same bits on all ranks and from run to run
   bool prepare_is_collective = false;
-  // The choice runs operations with a collective, and in one call other ranks may run it with other
-  // operations around that collective, or with none.
+  // Other ranks may run the collective with other operations around it, or with none. A
+  // combination has the flag if each of its steps with operations has it.
   bool fits_any_region = false;
   double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
   uint64_t workspace_bytes = 0;

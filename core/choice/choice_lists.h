@@ -60,11 +60,10 @@ ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const List
 std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
                                  const Problem& problem, const ChoiceId& id);
 
-// Returns the choice of each collective of a program if each can be agreed by itself where this
-// choice, which was listed or found, runs the program: other ranks may then have other programs
-// around the collectives. Empty: the ranks run this choice for the whole program, or not at all.
-// That is so, too, if all ranks would have to make it ready together, or to capture another choice
-// in its place. Pure.
+// Returns the choice of each collective, without keys of cotune, if ranks with other programs
+// around the collectives can run these beside a rank that runs `choice`, which was listed or found.
+// Returns nothing for another form of the program, and for a fused choice that does not fit any
+// region, that all ranks make ready together, or that CUDA graphs cannot capture. Pure.
 std::vector<ChoiceId> AgreeableSteps(const Program& program, const Choice& choice);
 
 // Returns true if the program has the form of this id for the problem, and rules leave it in; true

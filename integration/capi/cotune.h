@@ -410,13 +410,15 @@ COTUNE_API cotune_result cotune_program_prepare(cotune_group* group, const cotun
                                                 const cotune_tensor* outputs, size_t output_count);
 
 /* Agrees on a choice for each collective of the program at these numbers of rows; row_count 0: at
- * all of them. It is the choice that the table in force has for the program, or the default. From
- * now on and as long as the group lives, a collective with the same dtype, reduction, root and
- * count runs by it, whatever program it stands in, so that ranks may call other programs around the
- * same collectives. That holds for every call, by itself too, and whatever its buffers are: some
- * ranks may call the collective in place and others not, and registered memory is used as plain
- * memory is. COTUNE_ERROR_UNSUPPORTED of a call in place: the choice cannot run in place, as some
- * of all_to_all cannot. Nothing has begun, and the rank can make the call with an output apart. A
+ * all of them. It is the first of the choices that the table in force has for the program which
+ * ranks with other programs can share, or the default. A rank whose program has a choice of the
+ * same name with operations inside of the collective may run that one. From now on and as long as
+ * the group lives, a collective with the same dtype, reduction, root and count runs by it, whatever
+ * program it stands in, so that ranks may call other programs around the same collectives. That
+ * holds for every call, by itself too, and whatever its buffers are: some ranks may call the
+ * collective in place and others not, and registered memory is used as plain memory is.
+ * COTUNE_ERROR_UNSUPPORTED of a call in place: the choice cannot run in place, as some of
+ * all_to_all cannot. Nothing has begun, and the rank can make the call with an output apart. A
  * collective that is agreed already keeps its choice. Only the program that has agreed on it at all
  * rows first replaces it, by agreeing on all rows again, and no captured graph may hold such a call
  * then. All ranks agree on the same in the same order; nothing is communicated. */
@@ -499,10 +501,9 @@ typedef struct cotune_tune_options {
    * nothing and calls nothing of cotune. NULL: no calls. */
   int32_t (*progress)(void* context, int32_t cell, int32_t cells, const char* what);
   void* progress_context;
-  /* 0 or 1: of a program only those choices race that can run while other ranks have other programs
-   * around the same collectives, so that cotune_program_agree keeps the winner. Collectives are
-   * then neither joined nor written as others, and of the choices that run operations with a
-   * collective those race whose plugin gives them COTUNE_CHOICE_FITS_ANY_REGION. */
+  /* 0 or 1: only those choices of a program race that can run while other ranks have other programs
+   * around the same collectives: no buckets, no splits, and no choices of regions without the flag
+   * COTUNE_CHOICE_FITS_ANY_REGION. cotune_program_agree can then keep the winner. */
   int32_t only_agreeable;
   uint32_t reserved;
 } cotune_tune_options;
@@ -564,8 +565,8 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  *   program are those of its first collective.
  * - rows, program: R and canonical text of a program, else null.
  * - choice: the choice that runs.
- * - is_agreed: the ranks have agreed on the choice (cotune_program_agree), and without that another
- *   one would run. measured has the size of the call then, and no other.
+ * - is_agreed: true if the call runs this choice only because the ranks have agreed on it
+ *   (cotune_program_agree); source is "table" then, and measured has at most the size of the call.
  * - source: "table", "default", or, if the choice of the table does not run the call for the reason
  *   in `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
  *   "default_after_refusal". The reasons: its backend refuses the call, no backend offers the
@@ -575,11 +576,11 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  * - first_bytes, end_bytes: the sizes that the row of the table is for, from first_bytes to below
  *   end_bytes. null: no table, no end.
  * - smallest_measured_bytes, largest_measured_bytes: what was measured for such calls. A size
- * beyond has the choice of the nearest one.
+ *   beyond has the choice of the nearest one.
  * - measured: on a rank that knows, for each measured size of the row bytes, winner, time_us, why,
- * choices
- *   [{choice, outcome, is_default, numerics, time_us, warm_time_us, wrong, reason}] and refusals
- *   [{choice, reason}]. warm_time_us: with buffers in the cache, of choices that tied; else null.
+ *   choices [{choice, outcome, is_default, numerics, time_us, warm_time_us, wrong, reason}], and
+ *   refusals [{choice, reason}]. warm_time_us: with buffers in the cache, of choices that tied;
+ * else null.
  */
 COTUNE_API cotune_result cotune_explain_json(cotune_group* group, const cotune_call* call,
                                              char* buffer, size_t size, size_t* length);

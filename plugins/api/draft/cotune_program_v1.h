@@ -153,10 +153,11 @@ typedef struct cotune_program_plan_t cotune_program_plan_t;
 
 /* cotune_choice_t.flags of a region. FITS_ANY_REGION: in one call some ranks may run this choice
  * with these operations around the collective, others with other operations, and others as a choice
- * of the collective by itself, which prepare of the table takes under the same name. So what ranks
- * exchange and compare depends on the collective alone, and the choice has no
- * COTUNE_CHOICE_COLLECTIVE_PREPARE, and on CUDA memory COTUNE_CHOICE_CAPTURABLE. PyTorch compiles
- * each rank's graph by itself, and has use for no other choices of regions. */
+ * of the collective by itself, which prepare of the table takes under the same name. So the data
+ * that ranks exchange and compare depends on the collective alone. The choice lacks
+ * COTUNE_CHOICE_COLLECTIVE_PREPARE; on CUDA memory it has COTUNE_CHOICE_CAPTURABLE. Else the host
+ * does not heed this flag. PyTorch compiles each rank's graph by itself, and runs no other choices
+ * of regions. */
 enum { COTUNE_CHOICE_FITS_ANY_REGION = 1u << 3 };
 
 typedef struct cotune_program_v1_t { /* constant; lives as long as the library */
