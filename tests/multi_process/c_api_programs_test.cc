@@ -248,9 +248,9 @@ TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
       "%x = input bf16 [R, 64]\n%share = reduce_scatter sum %x\n%wide = cast %share, to=f64\n"
       "%y = all_gather %wide\nreturn %y\n";
   SetFakeScript(
-      "choice slow default cost_us=20000; "
+      "choice slow default cost_us=100000; "
       "choice quick only=reduce_scatter,all_reduce,all_to_all bytes_max=2047");
-  setenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS", "20", 1);
+  setenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS", "8", 1);
   backends_ = "fake";
   const std::string both = fake_plugins_ + ":" + plugins_;
   RankProcesses ranks;
@@ -577,7 +577,8 @@ TEST_F(CApiPrograms, AgreedProgramsRunTheWinnerOfATuneForThem) {
 }
 
 TEST_F(CApiPrograms, AnAgreedChoiceIsExplainedBesideTheWinner) {
-  SetFakeScript("choice slow default cost_us=3000; choice quick");
+  SetFakeScript("choice slow default cost_us=100000; choice quick");
+  setenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS", "8", 1);
   backends_ = "fake";
   const auto explain = [&](int rank, TestLink& link) {
     cotune_group* const group = Create(rank, 2, link, fake_plugins_);
@@ -607,7 +608,9 @@ TEST_F(CApiPrograms, AnAgreedChoiceIsExplainedBesideTheWinner) {
   for (int rank = 0; rank < 2; ++rank) {
     ranks.Start([&, rank](TestLink& link) { return explain(rank, link); });
   }
-  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  const bool have_ended = ranks.WaitForEnd({0, 1}, kPatienceNs);
+  unsetenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS");
+  ASSERT_TRUE(have_ended) << ranks.Transcript();
   SCOPED_TRACE(ranks.Transcript());
   EXPECT_THAT(ranks.LinesOf(0, "wrong"), IsEmpty());
   EXPECT_THAT(ranks.LinesOf(0, "runs "),
