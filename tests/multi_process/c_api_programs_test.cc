@@ -175,6 +175,21 @@ TEST_F(CApiPrograms, AreTunedTogetherWithCollectives) {
 }
 
 // The log has lines of severity 0, debug, for what a tune does with the forms of its programs.
+cotune_result TuneProgram(cotune_group* group, CheckedProgram& program, uint64_t rows,
+                          bool only_agreeable = false) {
+  cotune_tune_node node{};
+  node.struct_size = sizeof(node);
+  node.program = program.handle();
+  node.sizes = &rows;
+  node.size_count = 1;
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.nodes = &node;
+  options.node_count = 1;
+  options.only_agreeable = only_agreeable ? 1 : 0;
+  return cotune_tune(group, &options, nullptr);
+}
+
 TEST_F(CApiPrograms, LogWhatATuneListsAndLeavesOut) {
   constexpr int kRanks = 2;
   RankProcesses ranks;
@@ -183,17 +198,7 @@ TEST_F(CApiPrograms, LogWhatATuneListsAndLeavesOut) {
       cotune_group* const group = Create(rank, kRanks, link);
       if (group == nullptr) return 1;
       CheckedProgram norm(kNorm, 9, rank, kRanks, 1);
-      const uint64_t rows[] = {4};
-      cotune_tune_node node{};
-      node.struct_size = sizeof(node);
-      node.program = norm.handle();
-      node.sizes = rows;
-      node.size_count = 1;
-      cotune_tune_options options{};
-      options.struct_size = sizeof(options);
-      options.nodes = &node;
-      options.node_count = 1;
-      const bool is_tuned = cotune_tune(group, &options, nullptr) == COTUNE_SUCCESS;
+      const bool is_tuned = TuneProgram(group, norm, 4) == COTUNE_SUCCESS;
       cotune_group_destroy(group);
       return is_tuned ? 0 : 1;
     });
@@ -538,17 +543,7 @@ TEST_F(CApiPrograms, AgreedProgramsRunTheWinnerOfATuneForThem) {
     const std::string alone = "%x = input f32 [R, 64]\n%y = all_reduce sum %x\nreturn %y\n";
     CheckedProgram bare(alone, 64, rank, kRanks, 1);
     const uint64_t rows[] = {64};
-    cotune_tune_node node{};
-    node.struct_size = sizeof(node);
-    node.program = program.handle();
-    node.sizes = rows;
-    node.size_count = 1;
-    cotune_tune_options options{};
-    options.struct_size = sizeof(options);
-    options.nodes = &node;
-    options.node_count = 1;
-    options.only_agreeable = 1;
-    if (cotune_tune(group, &options, nullptr) != COTUNE_SUCCESS ||
+    if (TuneProgram(group, program, 64, /*only_agreeable=*/true) != COTUNE_SUCCESS ||
         cotune_program_agree(group, program.handle(), rows, 1) != COTUNE_SUCCESS) {
       return link.Report(fmt::format("wrong tune: {}", cotune_last_error(group)));
     }
@@ -586,13 +581,8 @@ TEST_F(CApiPrograms, AnAgreedChoiceIsExplainedBesideTheWinner) {
     CheckedProgram program("%x = input f32 [R, 64]\n%y = all_reduce sum %x\nreturn %y\n", 8, rank,
                            2, 1);
     const uint64_t rows[] = {8};
-    std::vector<cotune_tune_node> nodes(1);
-    nodes[0].struct_size = sizeof(nodes[0]);
-    nodes[0].program = program.handle();
-    nodes[0].sizes = rows;
-    nodes[0].size_count = 1;
     cotune_program_agree(group, program.handle(), rows, 1);
-    const cotune_result tuned = TuneNodes(group, nodes);
+    const cotune_result tuned = TuneProgram(group, program, 8);
     if (tuned != COTUNE_SUCCESS) Say(link, "wrong tune", group, tuned);
     char text[4096] = "";
     cotune_explain_program_json(group, program.handle(), 8, text, sizeof(text), nullptr);
