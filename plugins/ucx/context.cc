@@ -89,6 +89,12 @@ bool MayShareMemory(const std::string& text) {
   return MayUse(text, kShared);
 }
 
+// Returns whether one of them is TCP.
+bool MayUseTcp(const std::string& text) {
+  constexpr std::string_view kTcp[] = {"all", "tcp", "^"};
+  return MayUse(text, kTcp);
+}
+
 // Devices of networks that move data without the processor.
 std::set<std::string> RdmaDevices() {
   std::error_code error;
@@ -199,6 +205,13 @@ Result<void> Context::Configure(const sdk::Settings& settings) {
   // group itself looks whether the processes of its host live.
   if (getenv("UCX_MM_ERROR_HANDLING") == nullptr && MayShareMemory(config.Text())) {
     ucx_->ucp_config_modify(config.get(), "MM_ERROR_HANDLING", "y");
+  }
+  // UCX that waits for a connection over TCP aborts the process if the peer dies before the first
+  // byte is sent; and it would wait longer than the deadline for a host that does not answer.
+  if (getenv("UCX_TCP_CONN_NB") == nullptr && MayUseTcp(config.Text())) {
+    // Before 1.17 options of a transport are set without its name.
+    const bool has_prefix = ucx_.version() >= UcxVersion{1, 17, 0};
+    ucx_->ucp_config_modify(config.get(), has_prefix ? "TCP_CONN_NB" : "CONN_NB", "y");
   }
   // A flush of a worker then waits until sockets and devices have taken what was sent. By default
   // it waits for answers of the peers, which poll in their next call only.

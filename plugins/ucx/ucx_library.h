@@ -5,6 +5,7 @@
 #include <ucp/api/ucp.h>
 #include <ucs/debug/log_def.h>
 
+#include <compare>
 #include <map>
 #include <string>
 
@@ -30,6 +31,7 @@ struct UcxVersion {
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;
+  auto operator<=>(const UcxVersion&) const = default;
   std::string Text() const;
 };
 
