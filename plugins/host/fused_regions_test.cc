@@ -2,10 +2,12 @@
 // that die, stop or call something else in a fused call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -24,7 +26,8 @@ using testing::StartsWith;
 
 constexpr int64_t kLongNs = 120 * kSecondNs;
 constexpr int64_t kShortNs = 2 * kSecondNs;
-constexpr int kRunning = 0;  // an event
+// Events: rank 1 is in the middle of its calls; it goes on after a stop.
+enum Event { kRunning, kContinued };
 
 // y = relu(collective(x) + r), over r.
 AbiRegion BiasedRelu(uint32_t collective, int ranks, uint64_t rows, uint64_t columns) {
@@ -199,29 +202,67 @@ TEST_P(OverTheOperand, EveryListedChoiceIsRight) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OverTheOperand, testing::Values(1, 2, 3, 4, 5));
 
-// A rank of a job of 4 that calls regions until one fails.
-struct Caller {
-  Caller(const JobForTest& job, int rank, uint64_t rows)
-      : group(job.host(), "g", rank, AllRanks(4), MonotonicNs() + kLongNs),
-        x(rows * 16, 1),
-        r(rows * 16, 1) {}
-  cotune_status_t Call(const AbiRegion& region, const char* choice, int64_t timeout_ns) {
-    error = EmptyError();
-    return RunRegion(group.backend(), group.group(), region, choice, {x.data(), r.data()},
-                     {r.data()}, MonotonicNs() + timeout_ns, &error);
+// A rank of a job of 4 that calls regions until one fails. Every call has other data, and every
+// value of a call that succeeds is compared.
+class Caller {
+ public:
+  Caller(const JobForTest& job, int rank, uint32_t collective, uint64_t rows)
+      : group_(job.host(), "g", rank, AllRanks(4), MonotonicNs() + kLongNs),
+        rank_(rank),
+        collective_(collective),
+        x_(rows * 16),
+        r_(rows * 16) {}
+  // "" when there is a group.
+  std::string Wrong() const { return group_.status() == COTUNE_OK ? "" : group_.error().message; }
+
+  // Calls y = relu(collective(x) + r). `elements`: of each operand.
+  cotune_status_t Call(const AbiRegion& region, const char* choice, uint64_t elements,
+                       int64_t timeout_ns) {
+    ++calls_;
+    const float shift = static_cast<float>(calls_ % 50);
+    for (uint64_t at = 0; at < elements; ++at) x_[at] = InputAt(rank_, at) + shift;
+    for (uint64_t at = 0; at < elements; ++at) r_[at] = ResidualAt(at);
+    error_ = EmptyError();
+    const cotune_status_t status =
+        RunRegion(group_.backend(), group_.group(), region, choice, {x_.data(), r_.data()},
+                  {r_.data()}, MonotonicNs() + timeout_ns, &error_);
+    if (status != COTUNE_OK) return status;
+    const float times = collective_ == COTUNE_ALL_REDUCE ? 4 : 1;
+    for (uint64_t at = 0; at < elements && wrong_.empty(); ++at) {
+      const float sum = ValueAt(collective_, 4, rank_, elements, at) + times * shift;
+      const float expected = std::max(sum + ResidualAt(at), 0.0f);
+      if (r_[at] == expected) continue;
+      wrong_ = "call " + std::to_string(calls_) + " succeeded with " + std::to_string(r_[at]) +
+               " instead of " + std::to_string(expected) + " at " + std::to_string(at);
+    }
+    return status;
   }
-  // Empty when the failure is one of this rank with the word in its message.
+  // Empty when all values were right, and the failure is one of this rank with the word in its
+  // message.
   std::string Names(cotune_status_t status, int rank, const std::string& word) const {
-    const std::string message = error.message;
-    const bool is_named = status == COTUNE_PEER_FAILED && error.failed_rank == rank &&
+    if (!wrong_.empty()) return wrong_;
+    const std::string message = error_.message;
+    const bool is_named = status == COTUNE_PEER_FAILED && error_.failed_rank == rank &&
                           message.find(word) != std::string::npos;
     return is_named ? "" : "status " + std::to_string(status) + ": " + message;
   }
+  // Empty when the call succeeded and all values were right.
+  std::string IsRight(cotune_status_t status) const {
+    if (status == COTUNE_OK) return wrong_;
+    return "status " + std::to_string(status) + ": " + error_.message;
+  }
 
-  GroupForTest group;
-  std::vector<float> x;
-  std::vector<float> r;
-  cotune_error_t error{};
+ private:
+  static float ResidualAt(uint64_t at) { return -static_cast<float>(at % 13); }
+
+  GroupForTest group_;
+  int rank_;
+  uint32_t collective_;
+  std::vector<float> x_;
+  std::vector<float> r_;
+  int calls_ = 0;
+  std::string wrong_;
+  cotune_error_t error_{};
 };
 
 struct FaultyCall {
@@ -236,13 +277,13 @@ class FusedCall : public testing::TestWithParam<FaultyCall> {
   static AbiRegion Region() { return BiasedRelu(GetParam().collective, 4, GetParam().rows, 16); }
   // Calls until it fails, which must be the victim's fault.
   static std::string Rank(JobForTest& job, int rank, int64_t timeout_ns, const char* word) {
-    Caller caller(job, rank, GetParam().rows);
-    if (caller.group.status() != COTUNE_OK) return caller.group.error().message;
+    Caller caller(job, rank, GetParam().collective, GetParam().rows);
+    if (std::string wrong = caller.Wrong(); !wrong.empty()) return wrong;
     const AbiRegion region = Region();
     cotune_status_t status = COTUNE_OK;
     for (int done = 0; status == COTUNE_OK; ++done) {
       if (rank == 1 && done == 20) job.Post(kRunning);
-      status = caller.Call(region, GetParam().choice, timeout_ns);
+      status = caller.Call(region, GetParam().choice, GetParam().rows * 16, timeout_ns);
     }
     return caller.Names(status, 1, word);
   }
@@ -268,14 +309,71 @@ TEST_P(FusedCall, OfARankThatStopsFailsOnAllAtTheDeadline) {
   EXPECT_EQ(ranks.Wait(1), "");
 }
 
+// Stops this process after so long, wherever it is then.
+class StopTimer {
+ public:
+  StopTimer() {
+    struct sigevent event {};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGSTOP;
+    is_made_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+  }
+  ~StopTimer() {
+    if (is_made_) timer_delete(timer_);
+  }
+  StopTimer(const StopTimer&) = delete;
+  StopTimer& operator=(const StopTimer&) = delete;
+  bool Start(int64_t after_ns) {
+    const struct itimerspec once = {.it_interval = {0, 0}, .it_value = {0, after_ns}};
+    return is_made_ && timer_settime(timer_, 0, &once, nullptr) == 0;
+  }
+
+ private:
+  timer_t timer_{};
+  bool is_made_ = false;
+};
+
+// Rank 1 stops at several times after it has begun a call, and goes on in time.
+TEST_P(FusedCall, OfARankThatIsContinuedInTimeIsRight) {
+  constexpr int kStops = 8;
+  constexpr int kCallsBetween = 20;
+  JobForTest job;
+  RankProcesses ranks(4, [&](int rank) -> std::string {
+    Caller caller(job, rank, GetParam().collective, GetParam().rows);
+    if (std::string wrong = caller.Wrong(); !wrong.empty()) return wrong;
+    const AbiRegion region = Region();
+    StopTimer timer;
+    cotune_status_t status = COTUNE_OK;
+    for (int call = 0; call < kStops * kCallsBetween && status == COTUNE_OK; ++call) {
+      if (rank == 1 && call % kCallsBetween == 0) {
+        // So that one stop is over before the next.
+        job.Await(kContinued, static_cast<uint32_t>(call / kCallsBetween));
+        if (!timer.Start(1000 + call * 1500)) return "no timer can be had";
+      }
+      status = caller.Call(region, GetParam().choice, GetParam().rows * 16, kLongNs);
+    }
+    // A process that has ended could not be stopped.
+    if (rank == 1) job.Await(kContinued, kStops);
+    return caller.IsRight(status);
+  });
+  for (int stop = 0; stop < kStops; ++stop) {
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(ranks.pid(1)), &info, WSTOPPED | WEXITED | WNOWAIT);
+    ASSERT_EQ(info.si_code, CLD_STOPPED) << ranks.WaitAll();
+    ranks.Kill(1, SIGCONT);
+    job.Post(kContinued);
+  }
+  EXPECT_EQ(ranks.WaitAll(), "");
+}
+
 // Rank 2 keeps rows of 23 columns whole, so that its pieces of the collective lie elsewhere.
 TEST_P(FusedCall, OfAnotherCutIsNamedByAll) {
   if (GetParam().rows < 100) GTEST_SKIP() << "a single piece lies at the same place for all cuts";
   JobForTest job;
   RankProcesses ranks(4, [&](int rank) -> std::string {
     constexpr uint64_t kColumns = 23;
-    Caller caller(job, rank, GetParam().rows * 2);
-    if (caller.group.status() != COTUNE_OK) return caller.group.error().message;
+    Caller caller(job, rank, GetParam().collective, GetParam().rows * 2);
+    if (std::string wrong = caller.Wrong(); !wrong.empty()) return wrong;
     const AbiRegion usual = BiasedRelu(GetParam().collective, 4, GetParam().rows, kColumns);
     AbiRegion other(4, GetParam().rows);
     const int x = other.Input(kColumns);
@@ -287,7 +385,8 @@ TEST_P(FusedCall, OfAnotherCutIsNamedByAll) {
     cotune_status_t status = COTUNE_OK;
     for (int call = 0; call < 30 && status == COTUNE_OK; ++call) {
       const bool differs = rank == 2 && call == 10;
-      status = caller.Call(differs ? other : usual, GetParam().choice, kLongNs);
+      status = caller.Call(differs ? other : usual, GetParam().choice, GetParam().rows * kColumns,
+                           kLongNs);
     }
     return caller.Names(status, 2, "called");
   });
