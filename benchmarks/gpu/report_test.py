@@ -173,6 +173,11 @@ class PlotTest(unittest.TestCase):
         self.assertEqual([axis.place(each) for each in (1, 10, 100)], [0, 100, 200])
         self.assertEqual(axis.ticks(8), [1, 10, 100])
 
+    def test_the_left_axis_has_the_lines_that_are_asked_for(self):
+        plotted = svg_plot.plot("a", "ratio", {"x": [(1, 0.7), (2, 0.9)]}, str, y_ticks=[0.5, 0.7, 1.0])
+        for tick in ("0.5", "0.7", "1"):
+            self.assertIn(f'text-anchor="end" font-size="12">{tick}</text>', plotted)
+
     def test_names_are_escaped(self):
         plotted = svg_plot.plot("a < b", "us", {"x & y": [(1, 1.0), (2, 2.0)]}, str)
         xml.etree.ElementTree.fromstring(plotted)

@@ -37,11 +37,20 @@ def line(x1: float, y1: float, x2: float, y2: float, colour: str = "#dddddd") ->
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
 
 
-def plot(title: str, y_title: str, series: dict[str, list[tuple[int, float]]], size_text) -> str:
-    """series: name to (bytes, value), values above 0. size_text writes bytes at the lower axis."""
+def plot(title: str, y_title: str, series: dict[str, list[tuple[int, float]]], size_text,
+         y_ticks: list[float] | None = None) -> str:
+    """A plot with logarithmic axes.
+
+    Args:
+      title: above the plot.
+      y_title: beside the left axis.
+      series: name to (bytes, value), values above 0.
+      size_text: writes bytes at the lower axis.
+      y_ticks: values with a line at the left axis, which has them all; without them powers of 10 have lines.
+    """
     points = [point for each in series.values() for point in each]
     x_axis = Axis([x for x, _ in points], LEFT, WIDTH - RIGHT, 2)
-    y_axis = Axis([y for _, y in points], HEIGHT - BOTTOM, TOP, 10)
+    y_axis = Axis([y for _, y in points] + (y_ticks or []), HEIGHT - BOTTOM, TOP, 10)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" fill="#222222">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
@@ -50,7 +59,7 @@ def plot(title: str, y_title: str, series: dict[str, list[tuple[int, float]]], s
     for tick in x_axis.ticks(10):
         x = x_axis.place(tick)
         parts += [line(x, TOP, x, HEIGHT - BOTTOM), text(x, HEIGHT - BOTTOM + 18, size_text(round(tick)))]
-    for tick in y_axis.ticks(8):
+    for tick in y_ticks or y_axis.ticks(8):
         y = y_axis.place(tick)
         parts += [line(LEFT, y, WIDTH - RIGHT, y), text(LEFT - 8, y + 4, f"{tick:g}", "end")]
     parts += [

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what `peers_bench` or `programs_bench` has measured into docs/performance.md, between the comments for it.
+"""Writes what `peers_bench`, `programs_bench` or fused_bench.py has measured into docs/performance.md, between the comments for it.
 
 usage: report.py FILE [--doc docs/performance.md]
 
-FILE: the lines of JSON that one of the two wrote to BENCHMARK_OUT, a cell each.
+FILE: the lines of JSON that one of the three wrote, a cell each. Figures go to figures/ beside the page.
 """
 
 import argparse
@@ -12,10 +12,17 @@ import pathlib
 import statistics
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "gpu"))
+
+import svg_plot
+
 BEGIN = "<!-- written by benchmarks/host/report.py: begin -->"
 END = "<!-- written by benchmarks/host/report.py: end -->"
 PROGRAMS_BEGIN = "<!-- programs, written by benchmarks/host/report.py: begin -->"
 PROGRAMS_END = "<!-- programs, written by benchmarks/host/report.py: end -->"
+FUSED_BEGIN = "<!-- fused, written by benchmarks/host/report.py: begin -->"
+FUSED_END = "<!-- fused, written by benchmarks/host/report.py: end -->"
+FUSED_FIGURE = "fused_on_host_memory.svg"
 PEERS = ("openmpi", "gloo")
 
 
@@ -94,6 +101,57 @@ def report_programs(cells: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def steady(cell: dict) -> list[dict]:
+    return [each for each in cell["rounds"] if not each["is_unsteady"]]
+
+
+def fused_ratio(cell: dict) -> float:
+    """Time of the winner by that of the fastest unfused form in the same tune, the median of the steady rounds."""
+    return statistics.median(each["winner_us"] / each["unfused_us"] for each in steady(cell))
+
+
+def fused_words(cell: dict) -> str:
+    if not steady(cell):
+        return "unsteady"
+    winner, unfused = (statistics.median(each[f"{name}_us"] for each in steady(cell)) for name in ("winner", "unfused"))
+    return f"{time_text(winner)} / {time_text(unfused)} ({fused_ratio(cell):.2f})"
+
+
+def report_fused(cells: list[dict], figure: str) -> str:
+    """Tables by numbers of ranks: a line for each program, dtype and number of columns, and a column for each size."""
+    lines = [f"![Time with fused forms by the time of the fastest unfused form]({figure})", ""]
+    for ranks in sorted({cell["ranks"] for cell in cells}):
+        own = [cell for cell in cells if cell["ranks"] == ranks]
+        sizes = sorted({cell["bytes"] for cell in own})
+        lines += [
+            f"#### {ranks} ranks: winner / fastest unfused, us (ratio)",
+            "",
+            "| program | dtype | columns | " + " | ".join(size_text(size) for size in sizes) + " | geometric mean |",
+            "|" + " --- |" * (len(sizes) + 4),
+        ]
+        for kind in dict.fromkeys((cell["fused_program"], cell["dtype"], cell["columns"]) for cell in own):
+            of_kind = {cell["bytes"]: cell for cell in own if (cell["fused_program"], cell["dtype"], cell["columns"]) == kind}
+            ratios = [fused_ratio(cell) for cell in of_kind.values() if steady(cell)]
+            mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
+            words = [fused_words(of_kind[size]) if size in of_kind else "-" for size in sizes]
+            lines.append("| " + " | ".join([*map(str, kind), *words, mean]) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def fused_figure(cells: list[dict]) -> str:
+    """Ratios of f32 with 8192 columns by size."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for cell in cells:
+        if cell["dtype"] == "f32" and cell["columns"] == 8192 and steady(cell):
+            name = f"{cell['fused_program'].split(' ')[0]}, {cell['ranks']} ranks"
+            series.setdefault(name, []).append((cell["bytes"], fused_ratio(cell)))
+    if not series:
+        raise ValueError("no cell of f32 with 8192 columns is steady")
+    return svg_plot.plot("Fused forms on host memory, f32, 8192 columns", "of the fastest unfused form", series, size_text,
+                         y_ticks=[0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+
+
 def put_into(text: str, made: str, begin: str = BEGIN, end: str = END) -> str:
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
         raise ValueError(f"it needs the lines {begin} and {end} once each, in this order")
@@ -101,7 +159,9 @@ def put_into(text: str, made: str, begin: str = BEGIN, end: str = END) -> str:
 
 
 def written(text: str, cells: list[dict]) -> str:
-    """The document with the tables of the cells, which are all of one program."""
+    """The document with the tables of the cells, which are all of one benchmark."""
+    if "fused_program" in cells[0]:
+        return put_into(text, report_fused(cells, f"figures/{FUSED_FIGURE}"), FUSED_BEGIN, FUSED_END)
     if "program" in cells[0]:
         return put_into(text, report_programs(cells), PROGRAMS_BEGIN, PROGRAMS_END)
     return put_into(text, report(cells))
@@ -117,6 +177,8 @@ def main() -> int:
         if not cells:
             raise ValueError("it has no cells")
         made = written(arguments.doc.read_text(), cells)
+        if "fused_program" in cells[0]:
+            (arguments.doc.parent / "figures" / FUSED_FIGURE).write_text(fused_figure(cells))
     except (OSError, ValueError, KeyError) as error:
         print(f"report.py: {arguments.file} into {arguments.doc}: {error!r}", file=sys.stderr)
         return 1

@@ -50,6 +50,26 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| norm | 8 | 2 | 3 | 4 | 16 | 0.80 | 0.25 |", text)
         self.assertIn("Geometric means: 0.80 of collectives and parts one by one, 0.25 of Open MPI", text)
 
+    def test_fused_forms_stand_beside_the_fastest_unfused_form_of_the_same_round(self):
+        def fused(size, rounds, columns=8192):
+            rounds = [{"winner_us": winner, "unfused_us": unfused, "is_unsteady": is_unsteady} for winner, unfused, is_unsteady in rounds]
+            return {"fused_program": "bias + relu", "ranks": 2, "dtype": "f32", "columns": columns, "rows": 8, "bytes": size, "rounds": rounds}
+
+        cells = [
+            fused(1 << 18, [(8.0, 10.0, False), (9.0, 9.0, True)]),
+            fused(1 << 20, [(45.0, 90.0, False)]),
+            fused(1 << 18, [(1.0, 9.0, True)], columns=1024),
+        ]
+        text = report.written(f"{report.FUSED_BEGIN}\n{report.FUSED_END}\n", cells)
+        self.assertIn("| program | dtype | columns | 256K | 1M | geometric mean |", text)
+        self.assertIn("| bias + relu | f32 | 8192 | 8 / 10 (0.80) | 45 / 90 (0.50) | 0.63 |", text)
+        self.assertIn("| bias + relu | f32 | 1024 | unsteady | - | - |", text)
+        figure = report.fused_figure(cells)
+        self.assertIn("bias, 2 ranks", figure)
+        self.assertIn(">0.7<", figure)
+        with self.assertRaises(ValueError):
+            report.fused_figure(cells[2:])
+
     def test_a_file_without_cells_leaves_the_document(self):
         with tempfile.TemporaryDirectory() as folder:
             document = pathlib.Path(folder, "performance.md")
