@@ -289,13 +289,47 @@ def process_groups() -> dict[str, tuple[int, bool]] | None:
     """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return {}
-    names = getattr(_fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
+    names = _names_of_groups()
     if names is None:
         return None
     return {
         str(name): (group.size(), "fake" in group_backend(group))
         for group, name in names.copy().items()
     }
+
+
+def _names_of_groups() -> dict[Any, str] | None:
+    """torch's own list of process groups; None if this torch keeps none."""
+    return getattr(_fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
+
+
+def named_process_groups() -> dict[str, Any]:
+    """The process groups of this process by their names; none if this torch keeps no list of them."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return {}
+    return {str(name): group for group, name in (_names_of_groups() or {}).copy().items()}
+
+
+def collectives_made(group: Any) -> int | None:
+    """The number of collectives that the backends of a group have made; None if none of them counts."""
+    backends: list[Any] = []
+    for kind in ("cpu", "cuda"):
+        try:
+            backend = group._get_backend(torch.device(kind))
+        except (AttributeError, RuntimeError):
+            continue  # the group has no backend for that kind of device
+        # One backend may serve both kinds of devices.
+        if not any(backend is each for each in backends):
+            backends.append(backend)
+    numbers = [number for each in (backends or [group]) if (number := _sequence_number(each)) is not None]
+    return sum(numbers) if numbers else None
+
+
+def _sequence_number(of: Any) -> int | None:
+    try:
+        return int(of._get_sequence_number_for_group())
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def global_ranks(group: Any) -> list[int]:

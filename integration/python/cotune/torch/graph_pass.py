@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import compat, decisions, groups, manifest, origins, regions, sizes
+from cotune.torch import compat, custom_operators, decisions, declarations, groups, manifest, origins, regions, sizes
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.program_text import ONE, Refusal, ValueType, in_one_line
 from cotune.torch.region import Output, Region
@@ -30,6 +30,7 @@ _FILES = (
     "collectives",
     "compat",
     "composites",
+    "declarations",
     "graph_pass",
     "manifest",
     "program_text",
@@ -69,7 +70,8 @@ class CotunePass(compat.custom_graph_pass()):
         rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code, settings, process groups, probed values, the uuid of the pass before.
+        """What compiled graphs depend on: code, settings, declared operators, process groups, probed values, the uuid of the
+        pass before.
 
         None, which turns the caches off, if the pass before has none, or the process groups are not known.
         """
@@ -85,7 +87,8 @@ class CotunePass(compat.custom_graph_pass()):
                 return None
             before.append(found)
         facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
-        return ("cotune", code_digest(), repr(self.settings), facts, compat.probed_values(), tuple(before))
+        own = code_digest(), repr(self.settings), declarations.key()
+        return ("cotune", *own, facts, compat.probed_values(), tuple(before))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
         # Ahead-of-time compilation copies its options; the pass has no state of its own.
@@ -136,6 +139,7 @@ def _rewrite(
 ) -> None:
     begin = time.perf_counter()
     nodes = len(graph.nodes)
+    undeclared = custom_operators.in_graph(graph)
     found = regions.find_regions(
         graph, settings, group_facts, lambda region: _why_not(graph, region)
     )
@@ -162,16 +166,16 @@ def _rewrite(
         _chain(graph, made, found)
         _sort(graph)
     seconds = time.perf_counter() - begin
-    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id())
+    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared)
 
 
 def _left_decision(
     node: fx.Node, reason: str, is_unsupported: bool = False
 ) -> decisions.LeftDecision:
-    arguments = regions.aten_ops.arguments_of(node)
+    arguments, declaration = declarations.arguments_of(node), declarations.of(node.target)
     return decisions.LeftDecision(
         node.name,
-        node.target._schema.name.split("::")[1],
+        declaration.operator if declaration is not None else node.target._schema.name.split("::")[1],
         str(arguments.get("group_name", "")),
         reason,
         is_unsupported,

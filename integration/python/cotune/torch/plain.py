@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from cotune.torch import compat, sizes
+from cotune.torch import compat, outside, sizes
 from cotune.torch.collective_key import Key, key_of
 from cotune.torch.program_text import ALL, ONE, REDUCING, SHARE, Node, Number, Program, parse
 
@@ -227,6 +227,7 @@ class Run:
             if result is not None:
                 return result
         ops, group, ranks = compat.functional_collectives(), self._group_name, self._world_size
+        outside.add_own(group)
         # Not every backend has an average.
         reduction = "sum" if node.reduction == "average" else node.reduction
         if node.op == "all_reduce":
