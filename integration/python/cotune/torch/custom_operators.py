@@ -112,13 +112,13 @@ def _group_names() -> frozenset[str]:
 
 
 def _is_custom(overload: Any) -> bool:
-    return isinstance(overload, torch._ops.OpOverload) and overload.namespace not in _NOT_CUSTOM
+    return compat.is_operator(overload) and overload.namespace not in _NOT_CUSTOM
 
 
 def _call_of(node: fx.Node) -> _Call | None:
     """The custom operator that a node calls, by itself or through a higher-order operator as for one that writes."""
     overload, arguments = node.target, node.args
-    if isinstance(overload, torch._ops.HigherOrderOperator):
+    if compat.is_higher_order(overload):
         place = next((place for place, each in enumerate(arguments) if _is_custom(each)), None)
         if place is None:
             return None
