@@ -75,14 +75,16 @@ def takes_several_passes() -> bool:
     return _fetch("torch._inductor.custom_graph_pass", "get_custom_graph_passes") is not None
 
 
-def is_operator(value: Any) -> bool:
-    """Returns true for an overload of an operator, as torch.ops.aten.add.Tensor is."""
-    return isinstance(value, _need("torch._ops", "OpOverload"))
+@functools.cache
+def operator_type() -> type:
+    """The class of overloads of operators, as torch.ops.aten.add.Tensor is one."""
+    return _need("torch._ops", "OpOverload")
 
 
-def is_higher_order(value: Any) -> bool:
-    """Returns true for an operator that takes operators or functions as arguments."""
-    return isinstance(value, _need("torch._ops", "HigherOrderOperator"))
+@functools.cache
+def higher_order_type() -> type:
+    """The class of operators that take operators or functions as arguments."""
+    return _need("torch._ops", "HigherOrderOperator")
 
 
 @functools.cache

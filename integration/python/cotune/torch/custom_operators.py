@@ -61,6 +61,11 @@ def in_graph(graph: fx.Graph) -> list[UndeclaredOperator]:
     return _undeclared(calls)
 
 
+def calls_in(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes of a graph that call custom operators."""
+    return [node for node in graph.nodes if node.op == "call_function" and _call_of(node) is not None]
+
+
 def in_code(code: str) -> list[UndeclaredOperator]:
     """The undeclared operators with a group argument that code calls which Inductor has generated."""
     return _undeclared(_calls_in(code))
@@ -112,13 +117,13 @@ def _group_names() -> frozenset[str]:
 
 
 def _is_custom(overload: Any) -> bool:
-    return compat.is_operator(overload) and overload.namespace not in _NOT_CUSTOM
+    return isinstance(overload, compat.operator_type()) and overload.namespace not in _NOT_CUSTOM
 
 
 def _call_of(node: fx.Node) -> _Call | None:
     """The custom operator that a node calls, by itself or through a higher-order operator as for one that writes."""
     overload, arguments = node.target, node.args
-    if compat.is_higher_order(overload):
+    if isinstance(overload, compat.higher_order_type()):
         place = next((place for place, each in enumerate(arguments) if _is_custom(each)), None)
         if place is None:
             return None

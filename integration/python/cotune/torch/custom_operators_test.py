@@ -72,6 +72,7 @@ class DeclareTest(Test):
             ("total", total | {"tensor": "group_name"}, "which is Tensor, and the argument group_name is str"),
             ("by_handle", {"group": "process_group"}, "the name of the process group, which is str, and the argument process_group is int"),
             ("total", total | {"kind": "all_reduced"}, "and not 'all_reduced'; did you mean all_reduce?"),
+            ("total", total | {"kind": "scan"}, "and not 'scan'. An operator that does something else cannot be declared"),
             ("total", total | {"kind": "broadcast"}, "a broadcast cannot be declared"),
             ("total", total | {"reduction": "xor"}, "names the reduction, unless it is one of sum, avg, product, min, max, and the"),
             ("named", total | {"reduction": "x"}, "which is str, and the argument x is Tensor"),
@@ -84,7 +85,7 @@ class DeclareTest(Test):
                 self.assertIn(name.partition(".")[0], str(raised.exception))
         with self.assertRaisesRegex(TypeError, "the operator is the name of a custom operator.*, and not 'total'"):
             cotune.torch.declare_collective("total", kind="all_reduce", tensor="x", group="group_name")
-        with self.assertRaisesRegex(ValueError, "cotune knows this operator by itself"):
+        with self.assertRaisesRegex(ValueError, "knows the operators of this namespace by itself"):
             cotune.torch.declare_collective(
                 "_c10d_functional::all_reduce", kind="all_reduce", tensor="input", group="group_name"
             )

@@ -100,8 +100,6 @@ def record(
     undeclared = undeclared or []
     if not programs and not left and not undeclared:
         return
-    if origin is None and undeclared:
-        origin = undeclared[0].origin
     with _lock:
         _graphs.append(GraphDecision(_count, nodes, seconds, programs, left, origin, compile_id, undeclared))
         _count += 1

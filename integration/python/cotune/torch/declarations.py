@@ -113,7 +113,10 @@ def why_not_declarable(overload: Any) -> str:
     """Why an operator cannot be a collective of the pass, whatever its kind is; "" if it can."""
     schema = overload._schema
     if schema.name.split("::")[0] in _KNOWN_NAMESPACES:
-        return "cotune knows this operator by itself, and takes it without a declaration"
+        return (
+            "the pass knows the operators of this namespace by itself, so that nothing is to be declared; call it in a compiled "
+            "function, and cotune.torch.explain() states what became of it"
+        )
     written = [each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
     if written:
         return (
@@ -168,7 +171,7 @@ def _check_kind(where: str, kind: Any) -> None:
         )
     if kind not in KINDS:
         near = difflib.get_close_matches(str(kind), KINDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         raise ValueError(
             f"{where}: the kind is one of {', '.join(KINDS)}, and not {kind!r}{hint} An operator that does something else "
             "cannot be declared, and runs as it is"

@@ -143,7 +143,8 @@ def _rewrite(
     found = regions.find_regions(
         graph, settings, group_facts, lambda region: _why_not(graph, region)
     )
-    origin = origins.of_graph(sorted(found.starts, key=found.starts.__getitem__))
+    starts = sorted(found.starts, key=found.starts.__getitem__)
+    origin = origins.of_graph(starts or custom_operators.calls_in(graph))
     left_decisions = [
         _left_decision(each.node, each.reason, each.is_unsupported) for each in found.left
     ]
