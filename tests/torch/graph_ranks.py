@@ -162,6 +162,8 @@ def operator(schema: str, fake):
         torch.library.impl(f"mylib::{name}", "CompositeExplicitAutograd", counted)
         torch.library.register_fake(f"mylib::{name}", fake)
 
+        return function
+
     return register
 
 
@@ -188,6 +190,11 @@ def share(x: torch.Tensor, how: str, process_group: str) -> torch.Tensor:
     result = rows_of(x, x.shape[0] // 2)
     dist.reduce_scatter_tensor(result, x.contiguous(), dist.ReduceOp.MAX if how == "max" else dist.ReduceOp.SUM)
     return result
+
+
+@operator("half(Tensor x, str group) -> Tensor", lambda x, group: torch.empty_like(x.chunk(2)[0]))
+def half(x: torch.Tensor, group: str) -> torch.Tensor:
+    return share(x, "sum", group)
 
 
 @operator("swap(Tensor x, str group) -> Tensor", lambda x, group: torch.empty_like(x))
@@ -229,6 +236,37 @@ def alone(x: torch.Tensor) -> list[torch.Tensor]:
     y = ops.hidden(x, name)
     ops.total_(y, name)
     return [y, ops.total(x, name)]
+
+
+# Calls of declared operators whose graphs differ from rank to rank, as far as each rank may do so.
+
+
+def crossed(x: torch.Tensor) -> list[torch.Tensor]:
+    """The ranks call the operators in one order, and read the results in different ones."""
+    ops, name = torch.ops.mylib, dist.group.WORLD.group_name
+    first, second = ops.total(x, name), ops.total(x * 3, name)
+    weight = torch.ones(COLUMNS, COLUMNS)
+    if RANK:
+        return [second @ weight, first @ weight]
+    return [first @ weight, second @ weight]
+
+
+def ignored(x: torch.Tensor) -> list[torch.Tensor]:
+    """One rank reads no result of two of its calls; cotune takes the first of them, and leaves the second alone."""
+    ops, name = torch.ops.mylib, dist.group.WORLD.group_name
+    first, second = ops.total(x * 2, name), ops.total(x.to(torch.int8), name)
+    last = ops.total(x, name)
+    return [last] if RANK else [first, second, last]
+
+
+def strided(x: torch.Tensor) -> list[torch.Tensor]:
+    """The result has the strides of the operand, and readers depend on them."""
+    result = torch.ops.mylib.total(x.t(), dist.group.WORLD.group_name)
+    return [torch.as_strided(result, (result.numel(),), (1,)), result + 1]
+
+
+def halves(x: torch.Tensor) -> list[torch.Tensor]:
+    return [torch.ops.mylib.half(x, dist.group.WORLD.group_name) + 1]
 
 
 def broken(x: torch.Tensor) -> torch.Tensor:
@@ -287,6 +325,7 @@ def unseen() -> None:
     declare("mylib::total", kind="all_reduce", tensor="x", group="group_name")
     declare("mylib::gather", kind="all_gather", tensor="x", group="ranks")
     declare("mylib::share", kind="reduce_scatter", tensor="x", group="process_group", reduction="how")
+    declare("mylib::half", kind="reduce_scatter", tensor="x", group="group")
     declare("mylib::swap", kind="all_to_all", tensor="x", group="group")
     # Inductor's cache has the graph as it was without declarations.
     torch.compiler.reset()
@@ -294,6 +333,10 @@ def unseen() -> None:
     run_both("chain", chain, given(8))
     run_both("dynamic", chain, given(6, seed=1), is_dynamic=True)
     run_both("left alone", left_alone, given(8, seed=2))
+    run_both("crossed", crossed, given(8))
+    run_both("ignored", ignored, given(8))
+    run_both("strided", strided, given(8))
+    run_both("halves", halves, given(6), is_dynamic=True)
     found["data"] = cotune.torch.explain_data()
 
 

@@ -124,7 +124,8 @@ class GraphsTest(unittest.TestCase):
             # An operator that became a program does not run.
             self.assertEqual(each["calls"], {
                 "not declared": {"hidden": 1, "total_": 1, "total": 1}, "declared": {"hidden": 1, "total_": 1},
-                "chain": {}, "dynamic": {}, "left alone": {"total": 2},
+                "chain": {}, "dynamic": {}, "left alone": {"total": 2}, "crossed": {}, "ignored": {"total": 1}, "strided": {},
+                "halves": {},
             }, ended.text)  # fmt: skip
             self.assertFalse(each["plain"], ended.text)
         graphs = {graph["origin"]["function"]: graph for graph in records[0]["data"]}

@@ -103,6 +103,7 @@ def declare_collective(operator: str, *, kind: str, tensor: str, group: str, red
     """
     if start.fits():
         declarations.declare(operator, kind, tensor, group, reduction)
+        activation.keep_order()
 
 
 def explain() -> str:

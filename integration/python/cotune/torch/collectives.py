@@ -133,7 +133,10 @@ def check_declared(node: fx.Node, kind: str, world_size: int) -> None:
             f"more than the {kind} that it is declared to be",
             is_unsupported=False,
         )
-    if not _has_sizes_of_kind(kind, operand.dims, result.dims, world_size):
+    if sizes.has_gaps(result):
+        raise Refusal("its result has gaps in memory, which no collective leaves", is_unsupported=False)
+    # A graph whose sizes are symbolic and one whose sizes are not are for the same call: both decide by the sizes of the call.
+    if not _has_sizes_of_kind(kind, sizes.hints_of(operand), sizes.hints_of(result), world_size):
         raise Refusal(
             f"the sizes of its result are {_sizes_text(result)}, and those of its operand {_sizes_text(operand)}, which is no "
             f"{kind} of {world_size} ranks by the first dimension",

@@ -120,6 +120,18 @@ def has_lowering(op: Any) -> bool:
     return op in getattr(lowering(), "lowerings", {})
 
 
+def locality_option() -> str:
+    """The option of Inductor that moves nodes next to their readers before the passes of users run; "" if there is none."""
+    name = "reorder_for_locality"
+    return name if hasattr(inductor_config(), name) else ""
+
+
+def reorders_for_locality() -> bool:
+    """Whether Inductor moves nodes next to their readers in what is compiled now."""
+    name = locality_option()
+    return bool(name) and bool(getattr(inductor_config(), name))
+
+
 @functools.cache
 def sort_graph() -> Any | None:
     """The function that sorts a graph topologically and keeps the order where it can."""
@@ -277,6 +289,17 @@ def size_expression(size: Any) -> Any:
     except AttributeError as error:
         raise Unsupported(f"torch {torch.__version__}: a SymInt has no node.expr") from error
     return int(expression) if expression.is_Integer else expression
+
+
+def size_hint(size: Any) -> int | None:
+    """The value of a size in the call for which the graph is compiled; None if it is not known. Adds no guard."""
+    if isinstance(size, int):
+        return size
+    try:
+        hint = size.node.hint
+    except AttributeError:
+        return None
+    return hint if isinstance(hint, int) else None
 
 
 def floor_division(left: Any, right: Any) -> Any | None:

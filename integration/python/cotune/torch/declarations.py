@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import aten_ops
+from cotune.torch import aten_ops, compat
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 REDUCING = ("all_reduce", "reduce_scatter")
@@ -68,6 +68,8 @@ def declare(operator: str, kind: str, tensor: str, group: str, reduction: str = 
     _check_argument(where, overload, "tensor", tensor, ("Tensor",), "the operand of the collective")
     _check_argument(where, overload, "group", group, ("str", "Optional[str]"), "the name of the process group")
     reduction = _checked_reduction(where, overload, kind, reduction)
+    # The other ranks wait for a call whose result nothing reads on this one.
+    compat.keep_calls(overload)
     _declared[overload] = Declaration(name_of(overload), kind, tensor, group, reduction)
 
 

@@ -161,9 +161,10 @@ def _rewrite(
         entries.setdefault(region.group, []).append(entry)
         programs.append(decision)
         made.append(_replace(graph, region, text, replaced))
-    if made:
-        made.sort(key=lambda each: each.region.first)
-        _write_manifests(made, entries)
+    made.sort(key=lambda each: each.region.first)
+    _write_manifests(made, entries)
+    # Inductor orders its own collectives by itself, and not declared operators.
+    if made or (len(starts) >= 2 and any(declarations.of(node.target) is not None for node in starts)):
         _chain(graph, made, found)
         _sort(graph)
     seconds = time.perf_counter() - begin
@@ -260,6 +261,7 @@ def _replace(
             results.append(result)
             result = _with_sizes(graph, output, result, size_nodes)
             result = _with_dtype(graph, output, result)
+            result = _with_layout(graph, output, result)
             replaced.update(_redirect(graph, region, output, result, size_nodes))
     _erase(graph, region)
     return _Made(region, program, results)
@@ -278,6 +280,8 @@ def _empty(
     keywords = {"dtype": dtype, "device": facts.value.device, "pin_memory": False}
     made = graph.call_function(aten.empty.memory_format, (shape,), keywords)
     value = facts.value if dims == facts.dims else facts.value.new_empty(_values_of(shape))
+    if _has_layout_of_its_own(output):
+        value = facts.value.new_empty(_values_of(shape))
     made.meta["val"] = value if dtype == value.dtype else value.to(dtype)
     return made
 
@@ -364,6 +368,29 @@ def _with_dtype(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
     made = graph.call_function(convert, (result, torch.bool))
     made.meta["val"] = value
     return made
+
+
+def _has_layout_of_its_own(output: Output) -> bool:
+    """True for the result of a declared operator that is not row-major, as its operand may not be on this rank."""
+    facts = sizes.facts_of(output.node)
+    return declarations.of(output.node.target) is not None and not sizes.is_contiguous(facts)
+
+
+def _with_layout(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
+    """The result with the strides of the value that it stands for: readers may depend on them, as as_strided does."""
+    if not _has_layout_of_its_own(output):
+        return result
+    order = sizes.stride_order(sizes.facts_of(output.node))
+    steps = (
+        (aten.permute.default, (order,), {}),
+        (aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+        (aten.permute.default, ([order.index(dim) for dim in range(len(order))],), {}),
+    )
+    for target, arguments, keywords in steps:
+        made = graph.call_function(target, (result, *arguments), keywords)
+        made.meta["val"] = target(result.meta["val"], *arguments, **keywords)
+        result = made
+    return result
 
 
 def _redirect(

@@ -66,6 +66,7 @@ class Sweep:
         self._forbidden = forbidden
         self._alone = alone
         self._overlap = [] if settings.overlap else compat.overlap_passes()
+        self._is_reordered = compat.reorders_for_locality()
         self._wait = compat.collective_overload("wait_tensor")
         self._kinds = {
             compat.collective_overload(name): kind for name, kind in _COLLECTIVES.items()
@@ -277,7 +278,7 @@ class Sweep:
         """Starts a region with a collective, or adds it to one; None, or why it is left alone."""
         arguments = declarations.arguments_of(node)
         group = arguments["group_name"]
-        reason = self._why_not_tried(group)
+        reason = self._why_not_tried(group) or self._why_out_of_order(node)
         if reason:
             return Left(node, reason)
         world_size = self._group_facts(group).world_size
@@ -309,6 +310,15 @@ class Sweep:
                 "any more"
             )
         return reason
+
+    def _why_out_of_order(self, node: fx.Node) -> str:
+        """Why a declared operator may not be in the place in which the user calls it; "" if it is there."""
+        if not self._is_reordered or declarations.of(node.target) is None:
+            return ""
+        return (
+            f"{compat.locality_option()} of Inductor is on and may have moved it, so that ranks could call declared operators in "
+            "different orders; call cotune.torch.declare_collective before cotune.torch.options(), and leave the option off"
+        )
 
     def _new_region(self, node: fx.Node, group: str, world_size: int) -> Region:
         facts = sizes.facts_of(declarations.operand_of(node))
@@ -401,6 +411,8 @@ class Sweep:
         facts = sizes.facts_of(node)
         if source in region.narrow:
             raise Refusal("its operand is repeated")
+        if declarations.of(node.target) is not None and not sizes.is_contiguous(facts):
+            raise Refusal("its result is not contiguous")
         mark = region.mark()
         try:
             value = region.values[source]
