@@ -145,6 +145,25 @@ def depend_on(graph: Any, dependencies: dict[Any, Any]) -> None:
     preserve(graph, {node: ordered_set([before]) for node, before in dependencies.items()})
 
 
+def has_effect(overload: Any) -> bool:
+    """Whether an effect is registered for an operator, which threads a token through its calls."""
+    effect_of = _fetch("torch._higher_order_ops.effects", "_get_effect")
+    try:
+        return effect_of is not None and effect_of(overload) is not None
+    except (AttributeError, ValueError):
+        return False
+
+
+def is_decomposed(overload: Any) -> bool:
+    """Whether an operator is traced as the operators that its kernel calls; False if this torch cannot answer."""
+    try:
+        name = overload.name()
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        return bool(has_kernel(name, "CompositeImplicitAutograd"))
+    except (AttributeError, RuntimeError):
+        return False
+
+
 def keep_calls(overload: Any) -> None:
     """Keeps calls of an operator whose results nothing reads: other ranks wait for them."""
     keep = _need("torch.fx.node", "has_side_effect")

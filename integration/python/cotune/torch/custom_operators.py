@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import compat, declarations, origins
+from cotune.torch import aten_ops, compat, declarations, origins
 from cotune.torch.origins import Origin
 
 _GROUP_ARGUMENTS = ("group", "group_name", "process_group")
@@ -130,13 +130,7 @@ def _call_of(node: fx.Node) -> _Call | None:
         overload, arguments = arguments[place], arguments[place + 1 :]
     if not _is_custom(overload):
         return None
-    return _Call(overload, _by_name(overload, arguments, node.kwargs), node)
-
-
-def _by_name(overload: Any, arguments: Iterable[Any], keywords: dict[str, Any]) -> dict[str, Any]:
-    schema = overload._schema.arguments
-    values = {each.name: each.default_value for each in schema if each.has_default_value()}
-    return values | {each.name: value for each, value in zip(schema, arguments, strict=False)} | keywords
+    return _Call(overload, aten_ops.arguments_by_name(overload, arguments, node.kwargs), node)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -176,7 +170,7 @@ def _constants_of(overload: Any, line: str, callee: str) -> dict[str, Any]:
     for call in calls:
         if ast.unparse(call.func) + "(" == callee:
             keywords = {each.arg: _constant(each.value) for each in call.keywords if each.arg}
-            return _by_name(overload, [_constant(each) for each in call.args], keywords)
+            return aten_ops.arguments_by_name(overload, [_constant(each) for each in call.args], keywords)
     return {}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import unittest
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import fx
+from torch._inductor import config
 
 import cotune.torch
 from cotune.torch import compat, custom_operators, decisions, declarations
@@ -42,7 +44,14 @@ _define("many(Tensor[] xs, str group) -> Tensor", None)
 _define("by_handle(Tensor x, int process_group) -> Tensor", None)
 _define("total.half(Tensor x, str group_name, float scale) -> Tensor", None)
 _define("hidden(Tensor x, str where='') -> Tensor")
+_define("half(Tensor x, str group) -> Tensor", lambda x, group: torch.empty_like(x.chunk(2)[0]))
+_define("gaps(Tensor x, str group) -> Tensor", lambda x, group: torch.empty_strided(x.shape, (16, 1)))
+_define("local(Tensor x) -> Tensor")
+_define("effect(Tensor x, str group) -> Tensor")
+_define("decomposed(Tensor x, str group) -> Tensor", None)
+_library.impl("decomposed", lambda x, group: x * 2, "CompositeImplicitAutograd")
 ops = torch.ops.cotune_test
+_with_effects = torch.ops.higher_order.with_effects
 
 
 class Test(unittest.TestCase):
@@ -91,6 +100,25 @@ class DeclareTest(Test):
             )
         self.assertEqual(declarations.key(), ())
 
+    def test_an_operator_that_does_not_reach_the_pass_as_a_call(self) -> None:
+        with self.assertRaisesRegex(ValueError, "decomposed: its kernel is a CompositeImplicitAutograd one.*; register the kernel as"):
+            self.declare("decomposed")
+        with mock.patch.object(compat, "has_effect", lambda overload: overload is ops.effect.default):
+            with self.assertRaisesRegex(ValueError, "effect: an effect is registered for it.*; register it without an effect"):
+                self.declare("effect")
+            self.declare("share")
+        self.assertFalse(compat.has_effect(ops.effect.default))
+
+    def test_a_declared_operator_is_kept_if_nothing_reads_it(self) -> None:
+        """The other ranks would wait for this one."""
+        self.declare("total", group="group_name")
+        builder = GraphBuilder()
+        x = builder.input(4, 8)
+        builder.call(ops.total.default, x, "0")
+        builder.graph.output((x,))
+        builder.graph.eliminate_dead_code()
+        self.assertEqual(builder.targets(), [ops.total.default])
+
     def test_the_key_has_all_that_was_declared(self) -> None:
         """Inductor would hand out graphs that were compiled under other declarations."""
         keys = [declarations.key()]
@@ -110,6 +138,9 @@ class PassTest(Test):
     def setUp(self) -> None:
         super().setUp()
         self.builder = GraphBuilder()
+        patched = config.patch(reorder_for_locality=False)
+        patched.__enter__()
+        self.addCleanup(patched.__exit__, None, None, None)
 
     def left(self, *outputs: fx.Node, **options: bool) -> str:
         """The reason for which the only collective of a graph is left alone."""
@@ -191,6 +222,83 @@ class PassTest(Test):
             self.declare(kind, kind={"share": "reduce_scatter", "swap": "all_to_all"}[kind])
             y = self.builder.call(getattr(ops, kind).default, self.builder.input(5, 8), "0")
             self.assertIn("its operand [5, 8], which is no", self.left(y))
+
+    def test_declared_operators_that_are_all_left_alone_keep_their_order(self) -> None:
+        self.declare("total", group="group_name")
+        inputs = [self.builder.input(4, 8, dtype=torch.int8) for _ in range(3)]
+        found = self.builder.rewritten(*[self.builder.call(ops.total.default, each, "0") for each in inputs])
+        self.assertEqual((len(found.programs), len(found.left)), (0, 3))
+        targets = self.builder.targets()
+        self.assertEqual([str(each) for each in targets], ["cotune_test.total.default", "control_deps", "control_deps"])
+        first, second, third = (node for node in self.builder.graph.nodes if node.op == "call_function")
+        self.assertTrue(_depends(second, first) and _depends(third, second))
+
+    def test_an_operator_whose_effect_is_registered_later(self) -> None:
+        self.declare("effect")
+        x, y = self.builder.input(4, 8), self.builder.input(4, 8)
+        token = self.builder.input(0)
+        calls = []
+        for each in (x, y):
+            call = self.builder.graph.call_function(_with_effects, (token, ops.effect.default, each, "0"))
+            call.meta["val"] = (token.meta["val"], each.meta["val"])
+            calls.append(call)
+        found = self.builder.rewritten(*calls)
+        self.assertEqual([(each.operator, each.group) for each in found.left], [("cotune_test::effect", "0")] * 2)
+        self.assertIn("an effect is registered for it", found.left[0].reason)
+        # The second one depends on the result of the first one, and not on its token.
+        (result,) = (node for node in self.builder.graph.nodes if node.target is operator.getitem)
+        self.assertEqual(result.args[1], 1)
+        (second,) = (node for node in self.builder.graph.nodes if "control_deps" in str(node.target))
+        self.assertTrue(_depends(second, result))
+
+    def test_a_result_that_is_not_row_major(self) -> None:
+        """Readers that depend on its strides get them."""
+        self.declare("total", group="group_name")
+        x = self.builder.call(aten.permute.default, self.builder.input(4, 3, 8), [2, 0, 1])
+        y = self.builder.call(ops.total.default, x, "0")
+        flat = self.builder.call(aten.as_strided.default, y, [96], [1])
+        strides = y.meta["val"].stride()
+        self.assertNotEqual(strides, (12, 3, 1))
+        found = self.builder.rewritten(flat)
+        self.assertEqual((len(found.programs), found.left), (1, []))
+        read = flat.args[0]
+        self.assertEqual((read.target, read.meta["val"].stride()), (aten.permute.default, strides))
+        (made,) = (node for node in self.builder.graph.nodes if node.target is aten.empty.memory_format)
+        self.assertEqual(made.meta["val"].stride(), (12, 3, 1))
+
+    def test_a_result_with_gaps(self) -> None:
+        self.declare("gaps")
+        y = self.builder.call(ops.gaps.default, self.builder.input(4, 8), "0")
+        self.assertEqual(self.left(y), "its result has gaps in memory, which no collective leaves")
+
+    def test_symbolic_sizes_count_by_those_of_the_call(self) -> None:
+        """A rank whose sizes are static is in the same call."""
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+        self.declare("half", kind="reduce_scatter")
+        self.declare("swap", kind="all_to_all")
+        for rows, name, is_taken in ((6, "half", True), (7, "half", False), (6, "swap", True), (7, "swap", False)):
+            for is_dynamic in (False, True):
+                with self.subTest(rows=rows, name=name, is_dynamic=is_dynamic):
+                    builder = GraphBuilder()
+                    shapes = ShapeEnv()
+                    builder._mode = torch._subclasses.FakeTensorMode(shape_env=shapes)
+                    x = builder.input(rows, 8)
+                    if is_dynamic:
+                        kinds = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])
+                        x.meta["val"] = builder._mode.from_tensor(torch.empty(rows, 8), symbolic_context=kinds)
+                    y = builder.call(getattr(ops, name).default, x, "0")
+                    guards = len(shapes.guards)
+                    found = builder.rewritten(y)
+                    self.assertEqual((len(found.programs), len(found.left)), (int(is_taken), int(not is_taken)))
+                    self.assertEqual(len(shapes.guards), guards)
+
+    def test_inductor_moves_operators(self) -> None:
+        """options() was called before the declaration, and Inductor has changed the order of the calls."""
+        self.declare("total", group="group_name")
+        with config.patch(reorder_for_locality=True):
+            y = self.builder.call(ops.total.default, self.builder.input(4, 8), "0")
+            self.assertIn("reorder_for_locality of Inductor is on", self.left(y))
 
     def test_a_group_that_is_not_taken(self) -> None:
         self.declare("total", group="group_name")

@@ -65,6 +65,8 @@ def declare(operator: str, kind: str, tensor: str, group: str, reduction: str = 
     _check_kind(where, kind)
     if why := why_not_declarable(overload):
         raise ValueError(f"{where}: {why}")
+    if why := _why_not_seen(overload):
+        raise ValueError(f"{where}: {why}")
     _check_argument(where, overload, "tensor", tensor, ("Tensor",), "the operand of the collective")
     _check_argument(where, overload, "group", group, ("str", "Optional[str]"), "the name of the process group")
     reduction = _checked_reduction(where, overload, kind, reduction)
@@ -76,6 +78,15 @@ def declare(operator: str, kind: str, tensor: str, group: str, reduction: str = 
 def of(target: Any) -> Declaration | None:
     """The declaration of an operator; None for all that nobody has declared."""
     return _declared.get(target)
+
+
+def wrapped_in(node: fx.Node) -> Any | None:
+    """The declared operator that a node calls through a higher-order operator, as for one with an effect; or None."""
+    if not isinstance(node.target, compat.higher_order_type()):
+        return None
+    # Some arguments cannot be keys of a dict.
+    overloads = (each for each in node.args if isinstance(each, compat.operator_type()))
+    return next((each for each in overloads if of(each) is not None), None)
 
 
 def kinds() -> dict[Any, str]:
@@ -92,6 +103,11 @@ def key() -> tuple[Any, ...]:
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
     """The arguments of a collective by the names of the functional one, whether it is declared or functional."""
+    wrapped = wrapped_in(node)
+    if wrapped is not None:
+        given = node.args[node.args.index(wrapped) + 1 :]
+        arguments = aten_ops.arguments_by_name(wrapped, given, node.kwargs)
+        return of(wrapped).functional_arguments(arguments)
     arguments, declaration = aten_ops.arguments_of(node), of(node.target)
     return arguments if declaration is None else declaration.functional_arguments(arguments)
 
@@ -138,6 +154,26 @@ def why_not_declarable(overload: Any) -> str:
         return (
             f"{found}, and the value of a collective depends on exactly one; register an operator "
             "for the collective alone, and declare that one"
+        )
+    return ""
+
+
+# Follows the reason that a call of a declared operator does not reach the pass as a call.
+EFFECT_HINT = (
+    "an effect is registered for it, so that PyTorch wraps its calls and orders them by a token; register it without an effect: "
+    "cotune keeps the order and all calls of declared operators"
+)
+
+
+def _why_not_seen(overload: Any) -> str:
+    """Why the pass would not find calls of an operator in a graph; "" if it does."""
+    if compat.has_effect(overload):
+        return EFFECT_HINT
+    if compat.is_decomposed(overload):
+        return (
+            "its kernel is a CompositeImplicitAutograd one, so that PyTorch puts the operators that the kernel calls into the "
+            'graph, and a declaration would never match; register the kernel as "CompositeExplicitAutograd" or for each kind of '
+            "device, or with torch.library.custom_op"
         )
     return ""
 

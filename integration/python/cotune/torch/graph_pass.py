@@ -164,17 +164,23 @@ def _rewrite(
     made.sort(key=lambda each: each.region.first)
     _write_manifests(made, entries)
     # Inductor orders its own collectives by itself, and not declared operators.
-    if made or (len(starts) >= 2 and any(declarations.of(node.target) is not None for node in starts)):
+    if made or (len(starts) >= 2 and any(map(_is_declared, starts))):
         _chain(graph, made, found)
         _sort(graph)
     seconds = time.perf_counter() - begin
     decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared)
 
 
+def _is_declared(node: fx.Node) -> bool:
+    return declarations.of(node.target) is not None or declarations.wrapped_in(node) is not None
+
+
 def _left_decision(
     node: fx.Node, reason: str, is_unsupported: bool = False
 ) -> decisions.LeftDecision:
-    arguments, declaration = declarations.arguments_of(node), declarations.of(node.target)
+    wrapped = declarations.wrapped_in(node)
+    declaration = declarations.of(node.target if wrapped is None else wrapped)
+    arguments = declarations.arguments_of(node)
     return decisions.LeftDecision(
         node.name,
         declaration.operator if declaration is not None else node.target._schema.name.split("::")[1],
@@ -550,11 +556,12 @@ def _chain(graph: fx.Graph, made: list[_Made], found: regions.Found) -> None:
 
 
 def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node:
-    """The result of a collective, or the first of several."""
+    """The result of a collective, or the first of several. The token of an operator with an effect is none of them."""
     value = collective.meta.get("val")
     if not isinstance(value, (list, tuple)):
         return collective
-    index = next(index for index, each in enumerate(value) if isinstance(each, torch.Tensor))
+    begin = 0 if declarations.wrapped_in(collective) is None else 1
+    index = next(index for index, each in enumerate(value) if index >= begin and isinstance(each, torch.Tensor))
     with graph.inserting_after(collective):
         first = graph.call_function(operator.getitem, (collective, index))
     first.meta["val"] = value[index]

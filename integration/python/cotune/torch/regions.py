@@ -103,6 +103,8 @@ class Sweep:
         """Also for custom operators that are declared, and for collectives that a model calls as operators of cotune."""
         if node.op != "call_function":
             return False
+        if declarations.wrapped_in(node) is not None:
+            return True
         target = node.args[0] if node.target in self._functionalizers else node.target
         namespace = getattr(target, "namespace", "")
         return target in self._kinds or namespace == "cotune" or (namespace == self._namespace and target is not self._wait)
@@ -141,6 +143,9 @@ class Sweep:
             left = self._start(node, self._kinds[target])
             if left is not None:
                 self.left.append(left)
+            return
+        if declarations.wrapped_in(node) is not None:
+            self.left.append(Left(node, declarations.EFFECT_HINT))
             return
         if target is self._wait:
             region = self._of.get(node.args[0])
