@@ -20,8 +20,14 @@ from cotune.torch import aten_ops, compat, declarations, origins
 from cotune.torch.origins import Origin
 
 _GROUP_ARGUMENTS = ("group", "group_name", "process_group")
-# Namespaces whose operators are no custom ones. Some operators of aten have an int argument `group`.
-_NOT_CUSTOM = frozenset({"aten", "prim", "prims", "inductor", "_c10d_functional", "cotune"})
+# Namespaces whose operators are no custom ones and no collectives, and those whose collectives the pass knows. Some operators of
+# aten have an int argument `group`.
+_NOT_CUSTOM = frozenset(
+    "_c10d_functional _native _quantized aten cotune debugprims export flex_lib fsdp inductor inductor_prims mkl mkldnn "
+    "mkldnn_prepacked onednn prim prims profiler quantized quantized_decomposed rngprims sparse streams".split()
+)
+# Namespaces of PyTorch with collectives that the pass does not know. The user cannot be asked to declare them.
+_OF_TORCH = frozenset({"_c10d_functional_autograd", "_dtensor", "c10d", "c10d_functional", "symm_mem"})
 _CALL = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)\(")
 
 
@@ -49,7 +55,9 @@ class UndeclaredOperator:
 
 
 @dataclasses.dataclass
-class _Call:
+class Call:
+    """A call of a custom operator, with the values of its arguments by their names; those in code are known if they are constants."""
+
     overload: Any
     values: dict[str, Any]
     node: fx.Node | None = None
@@ -66,20 +74,20 @@ def calls_in(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op == "call_function" and _call_of(node) is not None]
 
 
-def in_code(code: str) -> list[UndeclaredOperator]:
-    """The undeclared operators with a group argument that code calls which Inductor has generated."""
-    return _undeclared(_calls_in(code))
+def calls_in_code(code: str) -> tuple[Call, ...]:
+    """The calls of custom operators in code that Inductor has generated."""
+    return tuple(_calls_in(code))
 
 
-def runs_collectives_of_torch(code: str) -> bool:
-    """Returns true if generated code calls functional collectives, or custom operators that may be collectives."""
-    lines = [line for line in code.splitlines() if not line.lstrip().startswith(("#", "//"))]
-    if any("_c10d_functional" in line for line in lines):
-        return True
-    names = _group_names()
-    return any(
-        declarations.of(call.overload) is not None or _group_argument(call, names) for call in _calls_in(code)
-    )
+def undeclared_of(calls: Iterable[Call]) -> list[UndeclaredOperator]:
+    """The undeclared operators with a group argument among calls in generated code."""
+    return _undeclared(calls)
+
+
+def calls_functional_collectives(code: str) -> bool:
+    """Returns true if generated code calls functional collectives of PyTorch."""
+    lines = (line for line in code.splitlines() if not line.lstrip().startswith(("#", "//")))
+    return any("_c10d_functional" in line for line in lines)
 
 
 def is_declared_now(operator: UndeclaredOperator) -> bool:
@@ -87,11 +95,13 @@ def is_declared_now(operator: UndeclaredOperator) -> bool:
     return any(operator.operator == declarations.name_of(each) for each in declarations.kinds())
 
 
-def _undeclared(calls: Iterable[_Call]) -> list[UndeclaredOperator]:
+def _undeclared(calls: Iterable[Call]) -> list[UndeclaredOperator]:
     names = _group_names()
     found: dict[Any, UndeclaredOperator] = {}
     for call in calls:
-        if declarations.of(call.overload) is not None or not (argument := _group_argument(call, names)):
+        if call.overload.namespace in _OF_TORCH or declarations.of(call.overload) is not None:
+            continue
+        if not (argument := _group_argument(call, names)):
             continue
         known = found.get(call.overload)
         if known is None:
@@ -120,7 +130,7 @@ def _is_custom(overload: Any) -> bool:
     return isinstance(overload, compat.operator_type()) and overload.namespace not in _NOT_CUSTOM
 
 
-def _call_of(node: fx.Node) -> _Call | None:
+def _call_of(node: fx.Node) -> Call | None:
     """The custom operator that a node calls, by itself or through a higher-order operator as for one that writes."""
     overload, arguments = node.target, node.args
     if isinstance(overload, compat.higher_order_type()):
@@ -130,7 +140,7 @@ def _call_of(node: fx.Node) -> _Call | None:
         overload, arguments = arguments[place], arguments[place + 1 :]
     if not _is_custom(overload):
         return None
-    return _Call(overload, aten_ops.arguments_by_name(overload, arguments, node.kwargs), node)
+    return Call(overload, aten_ops.arguments_by_name(overload, arguments, node.kwargs), node)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -139,7 +149,7 @@ def _named_as_group(overload: Any) -> str:
     return next((each for each in _GROUP_ARGUMENTS if each in names), "")
 
 
-def _group_argument(call: _Call, names: frozenset[str]) -> str:
+def _group_argument(call: Call, names: frozenset[str]) -> str:
     """The argument that is a group by its name, or else by its value; "" if none is."""
     by_name = _named_as_group(call.overload)
     if by_name:
@@ -147,7 +157,7 @@ def _group_argument(call: _Call, names: frozenset[str]) -> str:
     return next((name for name, value in call.values.items() if isinstance(value, str) and value in names), "")
 
 
-def _calls_in(code: str) -> Iterator[_Call]:
+def _calls_in(code: str) -> Iterator[Call]:
     for line in code.splitlines():
         line = line.strip()
         matched = None if line.startswith("#") else _CALL.search(line)
@@ -158,7 +168,7 @@ def _calls_in(code: str) -> Iterator[_Call]:
         except AttributeError:
             continue
         if _is_custom(overload):
-            yield _Call(overload, _constants_of(overload, line, matched[0]))
+            yield Call(overload, _constants_of(overload, line, matched[0]))
 
 
 def _constants_of(overload: Any, line: str, callee: str) -> dict[str, Any]:

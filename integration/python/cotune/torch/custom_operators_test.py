@@ -365,21 +365,47 @@ class UndeclaredTest(Test):
             "    buf4 = torch.ops.gone.operator.default(buf1, 'tp')\n"
             "    torch.ops.cotune.program.default([buf1], [buf2], 'program p', 'tp', '')\n"
         )
-        self.assertEqual([(each.operator, each.groups, each.calls) for each in custom_operators.in_code(code)], [
+        self.assertEqual([(each.operator, each.groups, each.calls) for each in _in_code(code)], [
             ("cotune_test::total", ["tp", "0"], 2), ("cotune_test::writes", ["tp"], 1), ("cotune_test::hidden", ["tp"], 1),
         ])  # fmt: skip
 
     def test_code_that_leaves_collectives_to_torch(self) -> None:
-        self.declare("share", kind="reduce_scatter")
         for code, leaves in (
             ("# Original ATen: [_c10d_functional.all_reduce]\nbuf0 = torch.ops.cotune.program.default([], [], '', 'tp', '')", False),
             ("torch.ops._c10d_functional.all_reduce_.default(buf0, 'sum', '0')", True),
-            ("buf1 = torch.ops.cotune_test.total.default(buf0, '0')", True),
-            ("buf1 = torch.ops.cotune_test.share.default(buf0, '0')", True),
-            ("buf1 = torch.ops.cotune_test.hidden.default(buf0, '0')", False),
         ):  # fmt: skip
             with self.subTest(code=code):
-                self.assertEqual(custom_operators.runs_collectives_of_torch(code), leaves)
+                self.assertEqual(custom_operators.calls_functional_collectives(code), leaves)
+                self.assertEqual(custom_operators.calls_in_code(code), ())
+
+    def test_operators_of_torch_are_not_listed(self) -> None:
+        """The user has not written them, and cannot declare what they are."""
+        builder = GraphBuilder()
+        x = builder.input(4, 8)
+        y = builder.graph.call_function(torch.ops.symm_mem.one_shot_all_reduce.default, (x, "sum", "tp"))
+        y.meta["val"] = x.meta["val"]
+        z = builder.call(ops.total.default, y, "tp")
+        found = builder.rewritten(z)
+        self.assertEqual([each.operator for each in found.undeclared], ["cotune_test::total"])
+        code = "buf0 = torch.ops.symm_mem.one_shot_all_reduce.default(arg0_1, 'sum', 'tp')\n"
+        self.assertEqual(_in_code(code), [])
+        # Their calls are among those that PyTorch numbers.
+        self.assertEqual(len(custom_operators.calls_in_code(code)), 1)
+
+    def test_an_operator_without_a_group_argument(self) -> None:
+        """It is not listed, and the number of collectives is not exact any more: the operator may be one."""
+        self.declare("share", kind="reduce_scatter")
+        for name, arguments, calls in (("share", ("0",), False), ("local", (), True)):
+            builder = GraphBuilder()
+            x = builder.input(4, 8)
+            y, z = builder.all_reduce(x), builder.call(getattr(ops, name).default, x, *arguments)
+            with self.subTest(name=name):
+                self.assertEqual(builder.rewritten(y, z).undeclared, [])
+                self.assertEqual(decisions.calls_custom_operators(), calls)
+
+
+def _in_code(code: str) -> list[custom_operators.UndeclaredOperator]:
+    return custom_operators.undeclared_of(custom_operators.calls_in_code(code))
 
 
 if __name__ == "__main__":

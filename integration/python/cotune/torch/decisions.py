@@ -84,6 +84,7 @@ _graphs: collections.deque[GraphDecision] = collections.deque(maxlen=GRAPHS_KEPT
 _lock = threading.Lock()
 _count = 0
 _has_warned = False
+_calls_custom = False
 
 
 def record(
@@ -94,10 +95,15 @@ def record(
     origin: Origin | None = None,
     compile_id: str = "",
     undeclared: list[UndeclaredOperator] | None = None,
+    calls_custom: bool = False,
 ) -> None:
-    """Adds a graph. A graph without a collective, and without an operator that may be one, is not kept."""
-    global _count
+    """Adds a graph. A graph without a collective, and without an operator that may be one, is not kept.
+
+    `calls_custom`: whether the graph calls custom operators that nobody has declared, with a group argument or without one.
+    """
+    global _count, _calls_custom
     undeclared = undeclared or []
+    _calls_custom = _calls_custom or calls_custom or bool(undeclared)
     if not programs and not left and not undeclared:
         return
     with _lock:
@@ -126,8 +132,15 @@ def _warn_once(unsupported: list[LeftDecision]) -> None:
 
 def clear() -> None:
     """Forgets all graphs."""
+    global _calls_custom
     with _lock:
         _graphs.clear()
+        _calls_custom = False
+
+
+def calls_custom_operators() -> bool:
+    """Returns true if a graph of this process calls a custom operator that nobody had declared."""
+    return _calls_custom
 
 
 def graphs() -> list[GraphDecision]:

@@ -141,7 +141,30 @@ def _sizes_of_decision(program: ProgramDecision) -> tuple[groups.GroupEntry | No
 # Graphs that came out of a cache.
 
 
+@dataclasses.dataclass(frozen=True)
+class _Generated:
+    """The facts about a file of generated code that an explanation needs.
+
+    Attributes:
+      programs: (program, group, manifest) of each program operator that it calls.
+      calls: its calls of custom operators.
+      leaves_collectives: whether it calls functional collectives of PyTorch.
+    """
+
+    programs: tuple[tuple[str, str, str], ...]
+    calls: tuple[custom_operators.Call, ...]
+    leaves_collectives: bool
+
+
 @functools.lru_cache(maxsize=1024)
+def _generated(file: str) -> _Generated:
+    """The facts about a file. The code itself, which is long, is not kept."""
+    code = _code_of(file)
+    return _Generated(
+        _programs_in(code), custom_operators.calls_in_code(code), custom_operators.calls_functional_collectives(code)
+    )
+
+
 def _code_of(file: str) -> str:
     """The code that Inductor has generated; "" if the file is gone."""
     try:
@@ -151,11 +174,10 @@ def _code_of(file: str) -> str:
         return ""
 
 
-@functools.lru_cache(maxsize=1024)
-def _calls_of(file: str) -> tuple[tuple[str, str, str], ...]:
+def _programs_in(code: str) -> tuple[tuple[str, str, str], ...]:
     """(program, group, manifest) of each program operator that generated code calls."""
     found = []
-    for line in (line.strip() for line in _code_of(file).splitlines()):
+    for line in (line.strip() for line in code.splitlines()):
         if not line.startswith(_CALL):
             continue
         try:
@@ -175,7 +197,7 @@ def _cached_programs() -> list[ProgramDecision]:
         for text, program in entry.programs.items():
             rows.setdefault((entry.name, text), set()).update(program.rows)
     for file in compat.generated_files():
-        for text, group, manifest in _calls_of(file):
+        for text, group, manifest in _generated(file).programs:
             rows.setdefault((group, text), set())
             for each in parse_manifest(manifest) if manifest else []:
                 rows.setdefault((group, each.text), set()).update(each.rows)
@@ -196,7 +218,7 @@ def _cached_operators() -> list[UndeclaredOperator]:
     listed = {each.operator for graph in decisions.graphs() for each in graph.undeclared}
     found: dict[str, UndeclaredOperator] = {}
     for file in compat.generated_files():
-        for each in custom_operators.in_code(_code_of(file)):
+        for each in custom_operators.undeclared_of(_generated(file).calls):
             if each.operator in listed:
                 continue
             known = found.setdefault(each.operator, each)
@@ -210,10 +232,14 @@ def _cached_operators() -> list[UndeclaredOperator]:
 
 
 def _graphs_leave_collectives() -> bool:
-    """Returns true if compiled graphs of this process have collectives that PyTorch runs."""
-    if any(graph.left or graph.undeclared for graph in decisions.graphs()):
+    """Returns true if compiled graphs of this process may have collectives that PyTorch or a custom operator runs.
+
+    A custom operator without a group argument may be a collective as well.
+    """
+    if decisions.calls_custom_operators() or any(graph.left for graph in decisions.graphs()):
         return True
-    return any(custom_operators.runs_collectives_of_torch(_code_of(file)) for file in compat.generated_files())
+    files = (_generated(file) for file in compat.generated_files())
+    return any(each.leaves_collectives or each.calls for each in files)
 
 
 def outside_line() -> str:

@@ -203,6 +203,9 @@ class ExplainTest(unittest.TestCase):
         self.assertEqual(explanation.explain_data()[0]["programs"][0]["sizes"], [])
 
 
+_CODE_OF = explanation._code_of
+
+
 class OutsideTest(unittest.TestCase):
     """The line about collectives outside of compiled graphs, and operators of graphs out of a cache."""
 
@@ -210,19 +213,29 @@ class OutsideTest(unittest.TestCase):
         library = torch.library.Library("cotune_outside", "DEF")
         self.addCleanup(library._destroy)
         library.define("total(Tensor x, str group_name) -> Tensor")
+        library.define("local(Tensor x) -> Tensor")
         self.codes: dict[str, str] = {}
+        self.reads: list[str] = []
         self.groups: dict[str, object] = {}
         for each in (
             mock.patch.dict(groups._entries, clear=True),
             mock.patch.object(decisions, "_graphs", []),
+            mock.patch.object(decisions, "_calls_custom", False),
             mock.patch.object(compat, "generated_files", lambda: list(self.codes)),
-            mock.patch.object(explanation, "_code_of", lambda file: self.codes[file]),
+            mock.patch.object(explanation, "_code_of", self.code_of),
             mock.patch.object(compat, "named_process_groups", lambda: self.groups),
             mock.patch.object(compat, "group_backend", lambda group: group.backend),
             mock.patch.object(compat, "resolve_group", self.groups_named),
         ):
             each.start()
             self.addCleanup(each.stop)
+
+        explanation._generated.cache_clear()
+        self.addCleanup(explanation._generated.cache_clear)
+
+    def code_of(self, file: str) -> str:
+        self.reads.append(file)
+        return self.codes[file]
 
     def groups_named(self, name: str) -> object:
         return self.groups.get(name)
@@ -280,6 +293,26 @@ class OutsideTest(unittest.TestCase):
         self.codes.clear()
         decisions.record(3, 0.1, [], [decisions.LeftDecision("all_reduce", "all_reduce", "0", "reason")])
         self.assertTrue(self._number().startswith("made at most 3 in its process group: "), self._number())
+
+    def test_an_operator_without_a_group_argument_may_be_a_collective(self) -> None:
+        self._group("0", cpu=3)
+        self.codes["local"] = "buf0 = torch.ops.cotune_outside.local.default(arg0_1)"
+        self.assertTrue(self._number().startswith("made at most 3 in its process group: "), self._number())
+        self.codes.clear()
+        self.assertEqual(self._number(), "made 3 in its process group")
+        # A C++ wrapper has no such line; the pass has seen the call.
+        decisions.record(3, 0.1, [], [], calls_custom=True)
+        self.assertTrue(self._number().startswith("made at most 3 in its process group: "), self._number())
+        self.assertNotIn("cotune_outside", explanation.explain())
+
+    def test_generated_code_is_read_once(self) -> None:
+        self.codes["program"] = "torch.ops.cotune.program.default([buf0], [buf1], 'program p', '0', '')"
+        self.codes["operator"] = "buf0 = torch.ops.cotune_outside.total.default(arg0_1, '0')"
+        for _ in range(2):
+            explanation.explain()
+            explanation.explain_data()
+        self.assertEqual(sorted(self.reads), ["operator", "program"])
+        self.assertFalse(hasattr(_CODE_OF, "cache_info"))
 
     def test_operators_of_graphs_out_of_a_cache(self) -> None:
         self.codes["first"] = "buf0 = torch.ops.cotune_outside.total.default(arg0_1, '0')\n" * 2

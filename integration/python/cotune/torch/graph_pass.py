@@ -140,11 +140,13 @@ def _rewrite(
     begin = time.perf_counter()
     nodes = len(graph.nodes)
     undeclared = custom_operators.in_graph(graph)
+    custom_calls = custom_operators.calls_in(graph)
+    calls_custom = not all(map(_is_declared, custom_calls))
     found = regions.find_regions(
         graph, settings, group_facts, lambda region: _why_not(graph, region)
     )
     starts = sorted(found.starts, key=found.starts.__getitem__)
-    origin = origins.of_graph(starts or custom_operators.calls_in(graph))
+    origin = origins.of_graph(starts or custom_calls)
     left_decisions = [
         _left_decision(each.node, each.reason, each.is_unsupported) for each in found.left
     ]
@@ -168,7 +170,7 @@ def _rewrite(
         _chain(graph, made, found)
         _sort(graph)
     seconds = time.perf_counter() - begin
-    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared)
+    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom)
 
 
 def _is_declared(node: fx.Node) -> bool:

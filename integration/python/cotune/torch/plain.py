@@ -227,7 +227,6 @@ class Run:
             if result is not None:
                 return result
         ops, group, ranks = compat.functional_collectives(), self._group_name, self._world_size
-        outside.add_own(group)
         # Not every backend has an average.
         reduction = "sum" if node.reduction == "average" else node.reduction
         if node.op == "all_reduce":
@@ -243,6 +242,8 @@ class Run:
         else:
             share = [x.shape[0] // ranks] * ranks
             result = ops.all_to_all_single(x, share, share, group)
+        # A call that raises has made no collective.
+        outside.add_own(group)
         result = ops.wait_tensor(result)
         if node.op in REDUCING and node.reduction == "average":
             rounding = None if result.dtype.is_floating_point else "trunc"
