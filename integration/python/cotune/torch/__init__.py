@@ -86,7 +86,8 @@ def declare_collective(operator: str, *, kind: str, tensor: str, group: str, red
     kind and its wait do; if cotune cannot take it, the operator runs as it is, and explain() has the reason. The
     declaration is a promise: for all values of its other arguments the operator returns what the functional collective
     returns, and does nothing else. Give the same declarations on all ranks, before the first call of a compiled function
-    with the operator. A second declaration of an operator replaces the first.
+    with the operator, and before options(). A second declaration of an operator replaces the first. Inductor's option
+    reorder_for_locality is off while cotune is enabled and anything is declared.
 
     Args:
       operator: the name of the operator, "lib::op", or "lib::op.overload". It returns one new tensor, writes to no argument,

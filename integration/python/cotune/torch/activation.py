@@ -63,7 +63,7 @@ def disable() -> None:
 def keep_order() -> None:
     """Lets declared operators reach the pass in the order in which the user calls them, while the pass is on.
 
-    Inductor moves a node in front of the node that reads it before the pass runs. It spares functional collectives, and
+    Before the pass runs, Inductor moves each node next to the node that reads it. It spares functional collectives, and
     would move declared operators, so that ranks whose graphs differ would call them in different orders.
     """
     name = compat.locality_option()

@@ -127,7 +127,7 @@ def locality_option() -> str:
 
 
 def reorders_for_locality() -> bool:
-    """Whether Inductor moves nodes next to their readers in what is compiled now."""
+    """Returns true if Inductor moves nodes next to their readers in what is compiled now."""
     name = locality_option()
     return bool(name) and bool(getattr(inductor_config(), name))
 
@@ -146,7 +146,7 @@ def depend_on(graph: Any, dependencies: dict[Any, Any]) -> None:
 
 
 def has_effect(overload: Any) -> bool:
-    """Whether an effect is registered for an operator, which threads a token through its calls."""
+    """Returns true if an effect is registered for an operator, which threads a token through its calls."""
     effect_of = _fetch("torch._higher_order_ops.effects", "_get_effect")
     try:
         return effect_of is not None and effect_of(overload) is not None
@@ -155,7 +155,7 @@ def has_effect(overload: Any) -> bool:
 
 
 def is_decomposed(overload: Any) -> bool:
-    """Whether an operator is traced as the operators that its kernel calls; False if this torch cannot answer."""
+    """Returns true if an operator is traced as the operators that its kernel calls; False if this torch cannot answer."""
     try:
         name = overload.name()
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
