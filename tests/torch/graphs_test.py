@@ -115,6 +115,54 @@ class GraphsTest(unittest.TestCase):
         for text in raised[:2]:
             self.assertIn("runs by PyTorch's own collectives", text)
 
+    def test_operators_that_are_declared_and_what_cotune_does_not_see(self):
+        tree = Tree()
+        # A rank that takes the graphs of the other one from a cache has compiled none.
+        records, ended = self.run_case("unseen", tree, OWN_CACHE=str(tree.folder / "inductor"))
+        for each in records:
+            self.check_made(dict(each["made"]), ended)
+            # An operator that became a program does not run.
+            self.assertEqual(each["calls"], {
+                "not declared": {"hidden": 1, "total_": 1, "total": 1}, "declared": {"hidden": 1, "total_": 1},
+                "chain": {}, "dynamic": {}, "left alone": {"total": 2}, "crossed": {}, "ignored": {"total": 1}, "strided": {},
+                "halves": {},
+            }, ended.text)  # fmt: skip
+            self.assertFalse(each["plain"], ended.text)
+        graphs = {graph["origin"]["function"]: graph for graph in records[0]["data"]}
+        chain, left_alone, alone = graphs["chain"], graphs["left_alone"], graphs["alone"]
+        self.assertEqual([each["name"] for each in chain["programs"]], [
+            "all_reduce_add_relu_mul", "all_gather_reduce_scatter_mul_tanh", "all_to_all_sub",
+        ], ended.text)  # fmt: skip
+        self.assertIn("reduce_scatter max ", chain["programs"][1]["text"])
+        self.assertEqual([each["name"] for each in left_alone["programs"]], ["all_reduce", "all_reduce"], ended.text)
+        self.assertEqual([(each["operator"], each["reason"]) for each in left_alone["left"]], [
+            ("mylib::total", "i8 values are moved by collectives, and not reduced"),
+            ("mylib::total", "there is no group 'nobody' in this process"),
+        ], ended.text)  # fmt: skip
+        self.assertEqual([(each["operator"], each["argument"], each["groups"]) for each in alone["undeclared"]], [
+            ("mylib::hidden", "where", ["0"]), ("mylib::total_", "group", ["0"]),
+        ], ended.text)  # fmt: skip
+        # The lines with which it is declared are those that this text gives.
+        text = records[0]["before"]
+        self.assertRegex(
+            text, r"\n  mylib::total of alone \(.*graph_ranks\.py:\d+\): 1 call, group 0 as group_name; not declared\n    if it is a "
+            r'collective: cotune.torch.declare_collective\("mylib::total", kind=\.\.\., tensor="x", group="group_name"\)\n',
+        )  # fmt: skip
+        self.assertIn("it cannot be declared: it writes to its argument x,", text)
+
+    def check_made(self, made: dict[str, str], ended):
+        """The collectives outside of compiled graphs, whose number is exact until a graph leaves one to PyTorch."""
+        numbers = {step: text.partition(" in its process group")[0] for step, text in made.items()}
+        # DDP's own ones at its construction are PyTorch's affair.
+        constructed = int(numbers.pop("DDP"))
+        self.assertGreater(constructed, 3, ended.text)
+        self.assertEqual(numbers, {
+            "nothing": "none", "eager, async_op": "2", "graph break": "3", "DDP, backward": str(constructed + 1),
+            "FSDP2": str(constructed + 3), "programs": str(constructed + 3),
+            # The eager call and the compiled one: the operator that is to be declared, and the one that writes.
+            "not declared": f"at most {constructed + 7}",
+        }, ended.text)  # fmt: skip
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -28,7 +28,7 @@ except ImportError as failure:
         name="torch",
     ) from failure
 
-from cotune.torch import activation, compat, explanation, groups, option_values, report, start
+from cotune.torch import activation, compat, declarations, explanation, groups, option_values, report, start
 from cotune.torch.activation import disable, is_enabled
 from cotune.torch.groups import GroupEntry, TuneSettings, group_of
 from cotune.torch.log import log
@@ -79,8 +79,40 @@ def options(**chosen: Any) -> dict[str, Any]:
     return activation.options(**_prepare(chosen)) if start.fits() else {}
 
 
+def declare_collective(operator: str, *, kind: str, tensor: str, group: str, reduction: str = "sum") -> None:
+    """Lets cotune take a custom operator for the collective that it is: declare_collective("lib::op", kind="all_reduce", ...).
+
+    A call of the operator in a graph that is compiled from now on becomes a program, as the functional collective of that
+    kind and its wait do; if cotune cannot take it, the operator runs as it is, and explain() has the reason. The
+    declaration is a promise: for all values of its other arguments the operator returns what the functional collective
+    returns, and does nothing else. Give the same declarations on all ranks, before the first call of a compiled function
+    with the operator, and before options(). A second declaration of an operator replaces the first. Inductor's option
+    reorder_for_locality is off while cotune is enabled and anything is declared.
+
+    Args:
+      operator: the name of the operator, "lib::op", or "lib::op.overload". It returns one new tensor, writes to no argument,
+        and has one tensor among its arguments.
+      kind: "all_reduce"; "all_gather" or "reduce_scatter", by the first dimension; "all_to_all", of equal shares of the first
+        dimension.
+      tensor: the argument that is the operand.
+      group: the argument that is the name of the process group, a str.
+      reduction: of all_reduce and reduce_scatter: "sum", "avg", "product", "min" or "max", or the argument that has one of
+        these words.
+
+    With a PyTorch that is too old it warns and changes nothing. Raises TypeError for an operator that is no name, and
+    ValueError for an operator that is not registered or cannot be a collective, and for an argument that it does not have.
+    """
+    if start.fits():
+        declarations.declare(operator, kind, tensor, group, reduction)
+        activation.keep_order()
+
+
 def explain() -> str:
     """What became of each collective of each graph, what runs at each tuned size, and what each process group runs by; text.
+
+    It lists custom operators with a group argument that nobody has declared (see declare_collective), and has the number of
+    collectives that this process has made outside of compiled graphs: that by which PyTorch numbers the collectives of the
+    process groups that exist, without those of cotune.
 
     For each program it names the function and the line in which its first collective is, and for each size the choice that
     runs, its time, its gain against the default choice, and whether this process has measured it or the database has it, from
@@ -90,11 +122,11 @@ def explain() -> str:
 
 
 def explain_data() -> list[dict[str, Any]]:
-    """The same as plain data: one dict a graph (see GraphDecision); `sizes` of each program are as SizeExplanation has them."""
+    """The same as plain data, without the number of collectives outside: one dict a graph (see GraphDecision); `sizes` of each program are as SizeExplanation has them."""
     return explanation.explain_data()
 
 
 __all__ = [
-    "GroupEntry", "Settings", "TuneSettings", "compat", "disable", "enable", "enabled", "explain", "explain_data",
+    "GroupEntry", "Settings", "TuneSettings", "compat", "declare_collective", "disable", "enable", "enabled", "explain", "explain_data",
     "group_of", "is_enabled", "log", "options",
 ]  # fmt: skip

@@ -11,11 +11,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from cotune.torch import compat
+from cotune.torch import compat, declarations
 from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 
 _OPTION = "post_grad_custom_post_pass"
+# The user's value of Inductor's option that keep_order() has turned off, by its name.
+_before: dict[str, Any] = {}
 
 
 def _without_cotune(passes: Any) -> Any:
@@ -48,12 +50,33 @@ def enable(**options: bool) -> None:
     """
     config = compat.inductor_config()
     setattr(config, _OPTION, _with_cotune(getattr(config, _OPTION), Settings.of(**options)))
+    keep_order()
 
 
 def disable() -> None:
     """Turns the pass off, and leaves other passes as they are."""
     config = compat.inductor_config()
     setattr(config, _OPTION, _without_cotune(getattr(config, _OPTION)))
+    _restore_order()
+
+
+def keep_order() -> None:
+    """Lets declared operators reach the pass in the order in which the user calls them, while the pass is on.
+
+    Before the pass runs, Inductor moves each node next to the node that reads it. It spares functional collectives, and
+    would move declared operators, so that ranks whose graphs differ would call them in different orders.
+    """
+    name = compat.locality_option()
+    if name and is_enabled() and declarations.kinds():
+        config = compat.inductor_config()
+        _before.setdefault(name, getattr(config, name))
+        setattr(config, name, False)
+
+
+def _restore_order() -> None:
+    """Gives Inductor's option back the value that the user had."""
+    for name in list(_before):
+        setattr(compat.inductor_config(), name, _before.pop(name))
 
 
 @contextlib.contextmanager
@@ -66,6 +89,9 @@ def enabled(**options: bool) -> Iterator[None]:
         yield
     finally:
         setattr(config, _OPTION, before)
+        # A block inside of another one, or after enable(), leaves the order as it has to be there.
+        if not is_enabled():
+            _restore_order()
 
 
 def is_enabled() -> bool:
@@ -81,4 +107,7 @@ def options(**options: bool) -> dict[str, Any]:
     The other options of torch.compile can be added to the dict.
     """
     passes = getattr(compat.inductor_config(), _OPTION)
-    return {_OPTION: _with_cotune(passes, Settings.of(**options))}
+    found = {_OPTION: _with_cotune(passes, Settings.of(**options))}
+    if declarations.kinds() and (name := compat.locality_option()):
+        found[name] = False
+    return found

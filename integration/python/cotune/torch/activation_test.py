@@ -17,7 +17,7 @@ from torch._inductor import config
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import cotune.torch
-from cotune.torch import activation, compat, decisions, groups, report
+from cotune.torch import activation, compat, decisions, declarations, groups, report
 from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import fake_group
@@ -113,6 +113,39 @@ class ActivationTest(unittest.TestCase):
         self.assertFalse(activation.is_enabled())
         outside(self.x)
         self.assertEqual(_programs(), 1)
+
+    def test_declared_operators_keep_their_order(self) -> None:
+        """Inductor would move them before the pass runs."""
+        library = torch.library.Library("cotune_activation", "DEF")
+        self.addCleanup(library._destroy)
+        library.define("total(Tensor x, str group) -> Tensor")
+
+        def declare() -> None:
+            cotune.torch.declare_collective("cotune_activation::total", kind="all_reduce", tensor="x", group="group")
+
+        for users in (True, False):
+            with self.subTest(users=users), config.patch(reorder_for_locality=users):
+                with mock.patch.dict(declarations._declared, clear=True):
+                    self.assertNotIn("reorder_for_locality", activation.options())
+                    activation.enable()
+                    self.assertEqual(config.reorder_for_locality, users)
+                    declare()
+                    self.assertFalse(config.reorder_for_locality)
+                    with activation.enabled():
+                        self.assertFalse(config.reorder_for_locality)
+                    self.assertFalse(config.reorder_for_locality)
+                    activation.enable(export=True)
+                    activation.disable()
+                    self.assertEqual(config.reorder_for_locality, users)
+                    self.assertIs(activation.options()["reorder_for_locality"], False)
+                    activation.enable()
+                    self.assertFalse(config.reorder_for_locality)
+                    activation.disable()
+                with mock.patch.dict(declarations._declared, clear=True):
+                    with activation.enabled():
+                        declare()
+                        self.assertFalse(config.reorder_for_locality)
+                    self.assertEqual(config.reorder_for_locality, users)
 
     def test_options_bind_to_one_function(self) -> None:
         compiled = torch.compile(_function, options=activation.options(export=True))

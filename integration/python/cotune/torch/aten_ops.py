@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
@@ -70,10 +70,14 @@ def _rule(*overloads: Any, **flags: bool) -> Callable[[Emit], Emit]:
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
     """The arguments of a call by the names in its schema, with the defaults."""
-    schema = node.target._schema.arguments
+    return arguments_by_name(node.target, node.args, node.kwargs)
+
+
+def arguments_by_name(overload: Any, arguments: Iterable[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of an operator by the names in its schema, with the defaults."""
+    schema = overload._schema.arguments
     found = {each.name: each.default_value for each in schema if each.has_default_value()}
-    found |= {each.name: value for each, value in zip(schema, node.args, strict=False)}
-    return found | node.kwargs
+    return found | {each.name: value for each, value in zip(schema, arguments, strict=False)} | keywords
 
 
 def _computed(context: Context) -> str:

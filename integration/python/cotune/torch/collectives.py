@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from cotune.torch import compat, sizes
+from cotune.torch import compat, declarations, sizes
 from cotune.torch.program_text import (
     ALL,
     COLUMNS_MAX,
@@ -42,16 +42,18 @@ class GroupFacts:
 def collective_node(
     kind: str, arguments: dict[str, Any], world_size: int, settings: Settings
 ) -> Node:
-    """The node of a program for the arguments of a functional collective; without its operand.
+    """The node of a program for the arguments of a collective, as declarations.arguments_of has them; without its operand.
 
     Raises Refusal for what programs do not have. The answer depends on the collective alone.
     """
     reduction, named = "", ()
     if kind in ("all_reduce", "reduce_scatter"):
         reduction = _reduction(arguments)
-    if kind in ("all_gather", "reduce_scatter") and arguments["group_size"] != world_size:
-        raise Refusal(f"its group has {world_size} ranks, and it has {arguments['group_size']}")
-    if kind == "all_to_all":
+    # A declared operator has neither a size of its group nor splits.
+    group_size = arguments.get("group_size", world_size)
+    if kind in ("all_gather", "reduce_scatter") and group_size != world_size:
+        raise Refusal(f"its group has {world_size} ranks, and it has {group_size}")
+    if kind == "all_to_all" and "output_split_sizes" in arguments:
         _check_splits(arguments, world_size, settings)
     if kind == "broadcast":
         named = (("root", _root(arguments["src"], world_size)),)
@@ -105,7 +107,7 @@ def check_taken(node: fx.Node, kind: str) -> None:
     Ranks whose collectives match have the same answer, whatever their graphs are: one without elements at the time of a
     call, whose sizes are dynamic, runs by PyTorch, too.
     """
-    operand = sizes.facts_of(node.all_input_nodes[0])
+    operand = sizes.facts_of(declarations.operand_of(node))
     if operand is None or sizes.facts_of(node) is None:
         raise Refusal("its operand is no tensor")
     if operand.word not in sizes.DTYPES or operand.word == "bool":
@@ -116,9 +118,54 @@ def check_taken(node: fx.Node, kind: str) -> None:
         raise Refusal("it has no elements")
 
 
+def check_declared(node: fx.Node, kind: str, world_size: int) -> None:
+    """Raises Refusal for a declared operator whose result cannot be that of its kind, by dtype, device or sizes.
+
+    The function that makes the fake result of the operator decides it, which is the same on all ranks.
+    """
+    if declarations.of(node.target) is None:
+        return
+    operand, result = sizes.facts_of(declarations.operand_of(node)), sizes.facts_of(node)
+    own = operand.value.dtype, operand.value.device
+    if (result.value.dtype, result.value.device) != own:
+        raise Refusal(
+            f"its result is {result.value.dtype} on {result.value.device}, and its operand {own[0]} on {own[1]}, so that it is "
+            f"more than the {kind} that it is declared to be",
+            is_unsupported=False,
+        )
+    if sizes.has_gaps(result):
+        raise Refusal("its result has gaps in memory, which no collective leaves", is_unsupported=False)
+    # A graph whose sizes are symbolic and one whose sizes are not are for the same call: both decide by the sizes of the call.
+    if not _has_sizes_of_kind(kind, sizes.hints_of(operand), sizes.hints_of(result), world_size):
+        raise Refusal(
+            f"the sizes of its result are {_sizes_text(result)}, and those of its operand {_sizes_text(operand)}, which is no "
+            f"{kind} of {world_size} ranks by the first dimension",
+            is_unsupported=False,
+        )
+
+
+def _sizes_text(facts: sizes.TensorFacts) -> str:
+    return f"[{', '.join(str(size) for size in facts.dims)}]"
+
+
+def _has_sizes_of_kind(kind: str, operand: sizes.Dims, result: sizes.Dims, ranks: int) -> bool:
+    if kind == "all_reduce":
+        return operand == result
+    if not operand or not result or operand[1:] != result[1:]:
+        return False
+    first = operand[0]
+    if kind == "all_gather":
+        return result[0] == first * ranks
+    if isinstance(first, int) and first % ranks != 0:
+        return False
+    if kind == "all_to_all":
+        return result[0] == first
+    return result[0] * ranks == first or result[0] == compat.floor_division(first, ranks)
+
+
 def declare_elements(region: Region, node: fx.Node, kind: str) -> ValueType:
     """Sets R of a region whose rows are single elements. Returns the type of the operand."""
-    operand = sizes.facts_of(node.all_input_nodes[0])
+    operand = sizes.facts_of(declarations.operand_of(node))
     count = sizes.product(operand.dims)
     if kind == "all_gather":
         region.share, region.rows = count, count * region.world_size
@@ -131,7 +178,7 @@ def declare_elements(region: Region, node: fx.Node, kind: str) -> ValueType:
 
 def declare_rows(region: Region, node: fx.Node, kind: str) -> ValueType:
     """Sets R and R/n of a region by its first collective. Returns the type of the operand."""
-    operand, result = sizes.facts_of(node.all_input_nodes[0]), sizes.facts_of(node)
+    operand, result = sizes.facts_of(declarations.operand_of(node)), sizes.facts_of(node)
     if operand is None or result is None:
         raise Refusal("its operand is no tensor")
     if not sizes.is_contiguous(result):

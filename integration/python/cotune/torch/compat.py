@@ -76,6 +76,18 @@ def takes_several_passes() -> bool:
 
 
 @functools.cache
+def operator_type() -> type:
+    """The class of overloads of operators, as torch.ops.aten.add.Tensor is one."""
+    return _need("torch._ops", "OpOverload")
+
+
+@functools.cache
+def higher_order_type() -> type:
+    """The class of operators that take operators or functions as arguments."""
+    return _need("torch._ops", "HigherOrderOperator")
+
+
+@functools.cache
 def auto_functionalized() -> Any:
     """The higher-order operator that makes a mutating operator functional."""
     return _need("torch._higher_order_ops.auto_functionalize", "auto_functionalized")
@@ -108,6 +120,18 @@ def has_lowering(op: Any) -> bool:
     return op in getattr(lowering(), "lowerings", {})
 
 
+def locality_option() -> str:
+    """The option of Inductor that moves nodes next to their readers before the passes of users run; "" if there is none."""
+    name = "reorder_for_locality"
+    return name if hasattr(inductor_config(), name) else ""
+
+
+def reorders_for_locality() -> bool:
+    """Returns true if Inductor moves nodes next to their readers in what is compiled now."""
+    name = locality_option()
+    return bool(name) and bool(getattr(inductor_config(), name))
+
+
 @functools.cache
 def sort_graph() -> Any | None:
     """The function that sorts a graph topologically and keeps the order where it can."""
@@ -119,6 +143,25 @@ def depend_on(graph: Any, dependencies: dict[Any, Any]) -> None:
     preserve = _need("torch._inductor.fx_passes.control_dependencies", "preserve_node_ordering")
     ordered_set = _need("torch.utils._ordered_set", "OrderedSet")
     preserve(graph, {node: ordered_set([before]) for node, before in dependencies.items()})
+
+
+def has_effect(overload: Any) -> bool:
+    """Returns true if an effect is registered for an operator, which threads a token through its calls."""
+    effect_of = _fetch("torch._higher_order_ops.effects", "_get_effect")
+    try:
+        return effect_of is not None and effect_of(overload) is not None
+    except (AttributeError, ValueError):
+        return False
+
+
+def is_decomposed(overload: Any) -> bool:
+    """Returns true if an operator is traced as the operators that its kernel calls; False if this torch cannot answer."""
+    try:
+        name = overload.name()
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        return bool(has_kernel(name, "CompositeImplicitAutograd"))
+    except (AttributeError, RuntimeError):
+        return False
 
 
 def keep_calls(overload: Any) -> None:
@@ -267,6 +310,17 @@ def size_expression(size: Any) -> Any:
     return int(expression) if expression.is_Integer else expression
 
 
+def size_hint(size: Any) -> int | None:
+    """The value of a size in the call for which the graph is compiled; None if it is not known. Adds no guard."""
+    if isinstance(size, int):
+        return size
+    try:
+        hint = size.node.hint
+    except AttributeError:
+        return None
+    return hint if isinstance(hint, int) else None
+
+
 def floor_division(left: Any, right: Any) -> Any | None:
     """The sympy expression of left // right, as torch writes it."""
     division = _fetch("torch.utils._sympy.functions", "FloorDiv")
@@ -289,13 +343,47 @@ def process_groups() -> dict[str, tuple[int, bool]] | None:
     """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return {}
-    names = getattr(_fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
+    names = _names_of_groups()
     if names is None:
         return None
     return {
         str(name): (group.size(), "fake" in group_backend(group))
         for group, name in names.copy().items()
     }
+
+
+def _names_of_groups() -> dict[Any, str] | None:
+    """torch's own list of process groups; None if this torch keeps none."""
+    return getattr(_fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
+
+
+def named_process_groups() -> dict[str, Any]:
+    """The process groups of this process by their names; none if this torch keeps no list of them."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return {}
+    return {str(name): group for group, name in (_names_of_groups() or {}).copy().items()}
+
+
+def collectives_made(group: Any) -> int | None:
+    """The number of collectives that the backends of a group have made; None if none of them counts."""
+    backends: list[Any] = []
+    for kind in ("cpu", "cuda"):
+        try:
+            backend = group._get_backend(torch.device(kind))
+        except (AttributeError, RuntimeError):
+            continue  # the group has no backend for that kind of device
+        # One backend may serve both kinds of devices.
+        if not any(backend is each for each in backends):
+            backends.append(backend)
+    numbers = [number for each in (backends or [group]) if (number := _sequence_number(each)) is not None]
+    return sum(numbers) if numbers else None
+
+
+def _sequence_number(of: Any) -> int | None:
+    try:
+        return int(of._get_sequence_number_for_group())
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def global_ranks(group: Any) -> list[int]:

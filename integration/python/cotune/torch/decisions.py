@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from cotune.torch import compat
+from cotune.torch import compat, custom_operators
+from cotune.torch.custom_operators import UndeclaredOperator
 from cotune.torch.log import log
 from cotune.torch.origins import Origin
 from cotune.torch.program_text import in_one_line
@@ -44,6 +45,7 @@ class ProgramDecision:
 class LeftDecision:
     """A collective that is left alone: node, operator, group, reason, and the line that calls it.
 
+    The operator of a functional collective is its name alone, and that of a declared one has its namespace.
     `is_unsupported`: programs lack its dtype, its layout or its kind, whatever the settings are.
     """
 
@@ -65,6 +67,7 @@ class GraphDecision:
       seconds: the time that the pass took.
       origin: the compiled function, with the line that leads to the first collective.
       compile_id: as TORCH_LOGS and tlparse have it, "0/1".
+      undeclared: custom operators that have a group argument, and that nobody had declared.
     """
 
     number: int
@@ -74,12 +77,14 @@ class GraphDecision:
     left: list[LeftDecision]
     origin: Origin | None = None
     compile_id: str = ""
+    undeclared: list[UndeclaredOperator] = dataclasses.field(default_factory=list)
 
 
 _graphs: collections.deque[GraphDecision] = collections.deque(maxlen=GRAPHS_KEPT)
 _lock = threading.Lock()
 _count = 0
 _has_warned = False
+_calls_custom = False
 
 
 def record(
@@ -89,13 +94,20 @@ def record(
     left: list[LeftDecision],
     origin: Origin | None = None,
     compile_id: str = "",
+    undeclared: list[UndeclaredOperator] | None = None,
+    calls_custom: bool = False,
 ) -> None:
-    """Adds a graph. A graph without a collective is not kept."""
-    global _count
-    if not programs and not left:
+    """Adds a graph. A graph without a collective, and without an operator that may be one, is not kept.
+
+    `calls_custom`: whether the graph calls custom operators that nobody has declared, with a group argument or without one.
+    """
+    global _count, _calls_custom
+    undeclared = undeclared or []
+    _calls_custom = _calls_custom or calls_custom or bool(undeclared)
+    if not programs and not left and not undeclared:
         return
     with _lock:
-        _graphs.append(GraphDecision(_count, nodes, seconds, programs, left, origin, compile_id))
+        _graphs.append(GraphDecision(_count, nodes, seconds, programs, left, origin, compile_id, undeclared))
         _count += 1
     _warn_once([each for each in left if each.is_unsupported])
 
@@ -120,8 +132,15 @@ def _warn_once(unsupported: list[LeftDecision]) -> None:
 
 def clear() -> None:
     """Forgets all graphs."""
+    global _calls_custom
     with _lock:
         _graphs.clear()
+        _calls_custom = False
+
+
+def calls_custom_operators() -> bool:
+    """Returns true if a graph of this process calls a custom operator that nobody had declared."""
+    return _calls_custom
 
 
 def graphs() -> list[GraphDecision]:
@@ -151,7 +170,7 @@ def _nothing(program: ProgramDecision) -> list[str]:
 
 
 def explain(lines_of: Callable[[ProgramDecision], list[str]] = _nothing) -> str:
-    """The decisions as text: each program, each collective that is left alone, and why.
+    """The decisions as text: each program, each collective that is left alone, and why, and each undeclared operator.
 
     `lines_of` gives more lines about a program.
     """
@@ -159,7 +178,7 @@ def explain(lines_of: Callable[[ProgramDecision], list[str]] = _nothing) -> str:
     for graph in graphs():
         lines.append(
             f"graph {graph.number}{place(graph.origin)}: {graph.nodes} nodes, {_count_text(graph.programs, 'program')}, "
-            f"{_count_text(graph.left, 'collective')} left alone, {graph.seconds * 1e3:.1f} ms"
+            f"{_count_text(graph.left, 'collective')} left alone, {_undeclared_count_text(graph)}{graph.seconds * 1e3:.1f} ms"
             f"{', compile id ' + graph.compile_id if graph.compile_id else ''}"
         )
         for program in graph.programs:
@@ -172,9 +191,28 @@ def explain(lines_of: Callable[[ProgramDecision], list[str]] = _nothing) -> str:
             lines += [f"    {name} stays outside: {reason}" for name, reason in program.stops]
         for left in graph.left:
             lines.append(f"  {left.node} ({left.operator}, group {left.group}){place(left.origin)}: {left.reason}")
+        lines += [line for each in graph.undeclared for line in undeclared_lines(each)]
     if not lines:
         return "no graph with a collective was compiled in this process\n"
     return "\n".join(lines) + "\n"
+
+
+def undeclared_lines(operator: UndeclaredOperator) -> list[str]:
+    """Two lines: an undeclared operator, and how it is declared."""
+    groups = f"group {' and '.join(operator.groups)}" if operator.groups else "a group"
+    calls = "1 call" if operator.calls == 1 else f"{operator.calls} calls"
+    head = f"  {operator.operator}{place(operator.origin)}: {calls}, {groups} as {operator.argument}; not declared"
+    if custom_operators.is_declared_now(operator):
+        return [f"{head} when the graph was compiled", "    it is now: torch.compiler.reset() lets the function be compiled anew"]
+    if operator.why_not:
+        return [head, f"    if it is a collective, it cannot be declared: {operator.why_not}"]
+    return [head, f"    if it is a collective: {operator.declaration}"]
+
+
+def _undeclared_count_text(graph: GraphDecision) -> str:
+    if not graph.undeclared:
+        return ""
+    return f"{_count_text(graph.undeclared, 'custom operator')} not declared, "
 
 
 def place(origin: Origin | None) -> str:

@@ -1,4 +1,4 @@
-"""Explains what runs: for each program its place in the code and, for each tuned size, the choice, its time and its age.
+"""Explains what runs, and what cotune does not see: for each program its place in the code and, for each tuned size, the choice, its time and its age.
 
 All of it is known from the database as well as from a tune of this process. It concerns the programs of graphs that were
 compiled here, and of those that came out of Inductor's cache: the code that Inductor generated has their texts.
@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from cotune.errors import CotuneError
-from cotune.torch import compat, decisions, groups, report
+from cotune.torch import compat, custom_operators, decisions, groups, outside, report
+from cotune.torch.custom_operators import UndeclaredOperator
 from cotune.torch.decisions import ProgramDecision
 from cotune.torch.manifest import parse_manifest
 from cotune.torch.program_text import in_one_line
@@ -22,7 +23,7 @@ from cotune.torch.program_text import in_one_line
 _CALL = "torch.ops.cotune.program.default("
 _NOT_SEEN = (
     "collectives outside of compiled graphs (DDP, hooks of FSDP2, graph breaks, async_op=True, eager calls) are not seen, and "
-    "run by PyTorch\n"
+    "run by PyTorch"
 )
 _DECIDED_BEFORE = "not tuned: its collectives run as an earlier program has decided, or by the default"
 
@@ -140,16 +141,45 @@ def _sizes_of_decision(program: ProgramDecision) -> tuple[groups.GroupEntry | No
 # Graphs that came out of a cache.
 
 
+@dataclasses.dataclass(frozen=True)
+class _Generated:
+    """The facts about a file of generated code that an explanation needs.
+
+    Attributes:
+      programs: (program, group, manifest) of each program operator that it calls.
+      calls: its calls of custom operators.
+      leaves_collectives: whether it calls functional collectives of PyTorch.
+    """
+
+    programs: tuple[tuple[str, str, str], ...]
+    calls: tuple[custom_operators.Call, ...]
+    leaves_collectives: bool
+
+
 @functools.lru_cache(maxsize=1024)
-def _calls_of(file: str) -> tuple[tuple[str, str, str], ...]:
-    """(program, group, manifest) of each program operator that generated code calls."""
-    found = []
+def _generated(file: str) -> _Generated:
+    """The facts about a file. The code itself, which is long, is not kept."""
+    code = _code_of(file)
+    return _Generated(
+        _programs_in(code), custom_operators.calls_in_code(code), custom_operators.calls_functional_collectives(code)
+    )
+
+
+def _code_of(file: str) -> str:
+    """The code that Inductor has generated; "" if the file is gone."""
     try:
         with open(file, encoding="utf-8") as source:
-            lines = [line.strip() for line in source if line.strip().startswith(_CALL)]
+            return source.read()
     except (OSError, UnicodeDecodeError):
-        return ()
-    for line in lines:
+        return ""
+
+
+def _programs_in(code: str) -> tuple[tuple[str, str, str], ...]:
+    """(program, group, manifest) of each program operator that generated code calls."""
+    found = []
+    for line in (line.strip() for line in code.splitlines()):
+        if not line.startswith(_CALL):
+            continue
         try:
             call = ast.parse(line, mode="eval").body
             texts = [each.value for each in call.args[2:5] if isinstance(each, ast.Constant)]
@@ -167,7 +197,7 @@ def _cached_programs() -> list[ProgramDecision]:
         for text, program in entry.programs.items():
             rows.setdefault((entry.name, text), set()).update(program.rows)
     for file in compat.generated_files():
-        for text, group, manifest in _calls_of(file):
+        for text, group, manifest in _generated(file).programs:
             rows.setdefault((group, text), set())
             for each in parse_manifest(manifest) if manifest else []:
                 rows.setdefault((group, each.text), set()).update(each.rows)
@@ -181,6 +211,56 @@ def _cached_programs() -> list[ProgramDecision]:
         origin = known.origin if known is not None else None
         made.append(ProgramDecision(text.replace("; ", "\n"), group, [], 0, sorted(counts), [], origin))
     return made
+
+
+def _cached_operators() -> list[UndeclaredOperator]:
+    """The undeclared operators that generated code calls, but for those that a graph lists that was compiled here."""
+    listed = {each.operator for graph in decisions.graphs() for each in graph.undeclared}
+    found: dict[str, UndeclaredOperator] = {}
+    for file in compat.generated_files():
+        for each in custom_operators.undeclared_of(_generated(file).calls):
+            if each.operator in listed:
+                continue
+            known = found.setdefault(each.operator, each)
+            if known is not each:
+                known.calls += each.calls
+                known.groups = list(dict.fromkeys([*known.groups, *each.groups]))
+    return list(found.values())
+
+
+# Collectives that no graph has.
+
+
+def _graphs_leave_collectives() -> bool:
+    """Returns true if compiled graphs of this process may have collectives that PyTorch or a custom operator runs.
+
+    A custom operator without a group argument may be a collective as well.
+    """
+    if decisions.calls_custom_operators() or any(graph.left for graph in decisions.graphs()):
+        return True
+    files = (_generated(file) for file in compat.generated_files())
+    return any(each.leaves_collectives or each.calls for each in files)
+
+
+def outside_line() -> str:
+    """The line about collectives outside of compiled graphs, with their number."""
+    found = outside.count()
+    if found.groups == 0:
+        return f"{_NOT_SEEN}; this process has no process group now, and PyTorch numbers collectives by process groups"
+    counted = found.groups - len(found.uncounted)
+    where = "its process group" if counted == 1 else f"its {counted} process groups"
+    if counted == 0:
+        text = ""
+    elif found.calls and _graphs_leave_collectives():
+        text = (
+            f"; this process has made at most {found.calls} in {where}: the calls of collectives that compiled graphs leave to "
+            "PyTorch are in this number"
+        )
+    else:
+        text = f"; this process has made {found.calls or 'none'} in {where}"
+    if found.uncounted:
+        text += f"; the backends of {', '.join(found.uncounted)} do not number theirs"
+    return _NOT_SEEN + text
 
 
 # Text and data.
@@ -253,18 +333,23 @@ def explain() -> str:
     for program in cached:
         name = f"  {program.text.splitlines()[0]}{decisions.place(program.origin)}: group {program.group}"
         text += "\n".join([name, *lines.of(program)]) + "\n"
-    return text + _NOT_SEEN + "".join(f"{line}\n" for line in groups.explain())
+    operators = _cached_operators()
+    if operators:
+        text += "custom operators of graphs that came out of a cache, or that were compiled without cotune:\n"
+    text += "".join(f"{line}\n" for each in operators for line in decisions.undeclared_lines(each))
+    return f"{text}{outside_line()}\n" + "".join(f"{line}\n" for line in groups.explain())
 
 
 def explain_data() -> list[dict[str, Any]]:
     """The same as data: a dict for each graph, as GraphDecision has it, with the sizes of each program.
 
-    A last dict, of which `is_from_cache` is true and `number` -1, has the programs of graphs that came out of a cache, if
-    there are any.
+    A last dict, of which `is_from_cache` is true and `number` -1, has the programs and the undeclared operators of graphs
+    that came out of a cache, if there are any.
     """
     found = [{**each, "is_from_cache": False} for each in decisions.explain_data()]
-    if cached := _cached_programs():
-        graph = decisions.GraphDecision(-1, 0, 0.0, cached, [])
+    cached, operators = _cached_programs(), _cached_operators()
+    if cached or operators:
+        graph = decisions.GraphDecision(-1, 0, 0.0, cached, [], undeclared=operators)
         found.append({**dataclasses.asdict(graph), "is_from_cache": True})
     for graph in found:
         for program in graph["programs"]:

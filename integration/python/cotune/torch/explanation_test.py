@@ -9,8 +9,10 @@ import tempfile
 import unittest
 from unittest import mock
 
+import torch
+
 from cotune.errors import CotuneError
-from cotune.torch import decisions, explanation, groups, report
+from cotune.torch import compat, decisions, explanation, groups, outside, report
 from cotune.torch.origins import Origin
 
 TEXT = "program p; %0 = input f32 [R, 8]; %1 = all_reduce sum %0; return %1"
@@ -199,6 +201,129 @@ class ExplainTest(unittest.TestCase):
 
         self.entry.group._handle.exclusive = busy
         self.assertEqual(explanation.explain_data()[0]["programs"][0]["sizes"], [])
+
+
+_CODE_OF = explanation._code_of
+
+
+class OutsideTest(unittest.TestCase):
+    """The line about collectives outside of compiled graphs, and operators of graphs out of a cache."""
+
+    def setUp(self) -> None:
+        library = torch.library.Library("cotune_outside", "DEF")
+        self.addCleanup(library._destroy)
+        library.define("total(Tensor x, str group_name) -> Tensor")
+        library.define("local(Tensor x) -> Tensor")
+        self.codes: dict[str, str] = {}
+        self.reads: list[str] = []
+        self.groups: dict[str, object] = {}
+        for each in (
+            mock.patch.dict(groups._entries, clear=True),
+            mock.patch.object(decisions, "_graphs", []),
+            mock.patch.object(decisions, "_calls_custom", False),
+            mock.patch.object(compat, "generated_files", lambda: list(self.codes)),
+            mock.patch.object(explanation, "_code_of", self.code_of),
+            mock.patch.object(compat, "named_process_groups", lambda: self.groups),
+            mock.patch.object(compat, "group_backend", lambda group: group.backend),
+            mock.patch.object(compat, "resolve_group", self.groups_named),
+        ):
+            each.start()
+            self.addCleanup(each.stop)
+
+        explanation._generated.cache_clear()
+        self.addCleanup(explanation._generated.cache_clear)
+
+    def code_of(self, file: str) -> str:
+        self.reads.append(file)
+        return self.codes[file]
+
+    def groups_named(self, name: str) -> object:
+        return self.groups.get(name)
+
+    def _group(self, name: str, backend: str = "gloo", **numbers: int | None) -> None:
+        """A process group whose backend of each device has a number; None: it raises, as one without numbers does."""
+        backends = {device: mock.Mock() for device in numbers}
+        for device, number in numbers.items():
+            made = backends[device]._get_sequence_number_for_group
+            made.side_effect, made.return_value = (RuntimeError if number is None else None), number
+        if backend == "gloo":
+            backends["cuda"] = backends["cpu"]
+
+        def backend_of(device: torch.device) -> mock.Mock:
+            if device.type not in backends:
+                raise RuntimeError("no backend")
+            return backends[device.type]
+
+        self.groups[name] = mock.Mock(backend=backend, _get_backend=backend_of)
+
+    def _number(self) -> str:
+        return explanation.outside_line().rpartition("; this process has ")[2]
+
+    def test_the_number_of_all_groups(self) -> None:
+        self.assertTrue(self._number().startswith("no process group now"))
+        self._group("fake", "fake", cpu=7)
+        self.assertTrue(self._number().startswith("no process group now"))
+        self._group("0", cpu=0)
+        self.assertEqual(self._number(), "made none in its process group")
+        self._group("0", cpu=3)
+        self._group("1", "cpu:gloo,cuda:nccl", cpu=4, cuda=10)
+        self.assertEqual(self._number(), "made 17 in its 2 process groups")
+        self._group("2", "mpi", cpu=None)
+        line = explanation.outside_line()
+        self.assertTrue(line.endswith("; this process has made 17 in its 2 process groups; the backends of 2 do not number theirs"), line)
+        self.groups = {"2": self.groups["2"]}
+        line = explanation.outside_line()
+        self.assertTrue(line.endswith("run by PyTorch; the backends of 2 do not number theirs"), line)
+
+    def test_collectives_that_cotune_has_made_by_torch(self) -> None:
+        self._group("0", cpu=3)
+        outside.add_own("0")
+        outside.add_own("gone")
+        self.assertEqual(self._number(), "made 2 in its process group")
+        # Another group that has the name afterwards.
+        self._group("0", cpu=3)
+        self.assertEqual(self._number(), "made 3 in its process group")
+
+    def test_graphs_that_leave_collectives_to_torch(self) -> None:
+        self._group("0", cpu=3)
+        self.codes["program"] = "torch.ops.cotune.program.default([buf0], [buf1], 'program p', '0', '')"
+        self.assertEqual(self._number(), "made 3 in its process group")
+        self.codes["left"] = "torch.ops._c10d_functional.all_reduce_.default(buf0, 'sum', '0')"
+        self.assertTrue(self._number().startswith("made at most 3 in its process group: "), self._number())
+        self.codes.clear()
+        decisions.record(3, 0.1, [], [decisions.LeftDecision("all_reduce", "all_reduce", "0", "reason")])
+        self.assertTrue(self._number().startswith("made at most 3 in its process group: "), self._number())
+
+    def test_an_operator_without_a_group_argument_may_be_a_collective(self) -> None:
+        self._group("0", cpu=3)
+        self.codes["local"] = "buf0 = torch.ops.cotune_outside.local.default(arg0_1)"
+        self.assertTrue(self._number().startswith("made at most 3 in its process group: "), self._number())
+        self.codes.clear()
+        self.assertEqual(self._number(), "made 3 in its process group")
+        # A C++ wrapper has no such line; the pass has seen the call.
+        decisions.record(3, 0.1, [], [], calls_custom=True)
+        self.assertTrue(self._number().startswith("made at most 3 in its process group: "), self._number())
+        self.assertNotIn("cotune_outside", explanation.explain())
+
+    def test_generated_code_is_read_once(self) -> None:
+        self.codes["program"] = "torch.ops.cotune.program.default([buf0], [buf1], 'program p', '0', '')"
+        self.codes["operator"] = "buf0 = torch.ops.cotune_outside.total.default(arg0_1, '0')"
+        for _ in range(2):
+            explanation.explain()
+            explanation.explain_data()
+        self.assertEqual(sorted(self.reads), ["operator", "program"])
+        self.assertFalse(hasattr(_CODE_OF, "cache_info"))
+
+    def test_operators_of_graphs_out_of_a_cache(self) -> None:
+        self.codes["first"] = "buf0 = torch.ops.cotune_outside.total.default(arg0_1, '0')\n" * 2
+        self.codes["second"] = "buf0 = torch.ops.cotune_outside.total.default(arg0_1, '1')\n"
+        self.assertIn(
+            "\ncustom operators of graphs that came out of a cache, or that were compiled without cotune:\n"
+            "  cotune_outside::total: 3 calls, group 0 and 1 as group_name; not declared\n", explanation.explain(),
+        )  # fmt: skip
+        (graph,) = explanation.explain_data()
+        (operator,) = graph["undeclared"]
+        self.assertEqual((graph["is_from_cache"], operator["operator"], operator["calls"]), (True, "cotune_outside::total", 3))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import compat, decisions, groups, manifest, origins, regions, sizes
+from cotune.torch import compat, custom_operators, decisions, declarations, groups, manifest, origins, regions, sizes
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.program_text import ONE, Refusal, ValueType, in_one_line
 from cotune.torch.region import Output, Region
@@ -30,6 +30,7 @@ _FILES = (
     "collectives",
     "compat",
     "composites",
+    "declarations",
     "graph_pass",
     "manifest",
     "program_text",
@@ -69,7 +70,8 @@ class CotunePass(compat.custom_graph_pass()):
         rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code, settings, process groups, probed values, the uuid of the pass before.
+        """What compiled graphs depend on: code, settings, declared operators, process groups, probed values, the uuid of the
+        pass before.
 
         None, which turns the caches off, if the pass before has none, or the process groups are not known.
         """
@@ -85,7 +87,8 @@ class CotunePass(compat.custom_graph_pass()):
                 return None
             before.append(found)
         facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
-        return ("cotune", code_digest(), repr(self.settings), facts, compat.probed_values(), tuple(before))
+        own = code_digest(), repr(self.settings), declarations.key()
+        return ("cotune", *own, facts, compat.probed_values(), tuple(before))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
         # Ahead-of-time compilation copies its options; the pass has no state of its own.
@@ -136,10 +139,14 @@ def _rewrite(
 ) -> None:
     begin = time.perf_counter()
     nodes = len(graph.nodes)
+    undeclared = custom_operators.in_graph(graph)
+    custom_calls = custom_operators.calls_in(graph)
+    calls_custom = not all(map(_is_declared, custom_calls))
     found = regions.find_regions(
         graph, settings, group_facts, lambda region: _why_not(graph, region)
     )
-    origin = origins.of_graph(sorted(found.starts, key=found.starts.__getitem__))
+    starts = sorted(found.starts, key=found.starts.__getitem__)
+    origin = origins.of_graph(starts or custom_calls)
     left_decisions = [
         _left_decision(each.node, each.reason, each.is_unsupported) for each in found.left
     ]
@@ -156,22 +163,29 @@ def _rewrite(
         entries.setdefault(region.group, []).append(entry)
         programs.append(decision)
         made.append(_replace(graph, region, text, replaced))
-    if made:
-        made.sort(key=lambda each: each.region.first)
-        _write_manifests(made, entries)
+    made.sort(key=lambda each: each.region.first)
+    _write_manifests(made, entries)
+    # Inductor orders its own collectives by itself, and not declared operators.
+    if made or (len(starts) >= 2 and any(map(_is_declared, starts))):
         _chain(graph, made, found)
         _sort(graph)
     seconds = time.perf_counter() - begin
-    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id())
+    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom)
+
+
+def _is_declared(node: fx.Node) -> bool:
+    return declarations.of(node.target) is not None or declarations.wrapped_in(node) is not None
 
 
 def _left_decision(
     node: fx.Node, reason: str, is_unsupported: bool = False
 ) -> decisions.LeftDecision:
-    arguments = regions.aten_ops.arguments_of(node)
+    wrapped = declarations.wrapped_in(node)
+    declaration = declarations.of(node.target if wrapped is None else wrapped)
+    arguments = declarations.arguments_of(node)
     return decisions.LeftDecision(
         node.name,
-        node.target._schema.name.split("::")[1],
+        declaration.operator if declaration is not None else node.target._schema.name.split("::")[1],
         str(arguments.get("group_name", "")),
         reason,
         is_unsupported,
@@ -255,6 +269,7 @@ def _replace(
             results.append(result)
             result = _with_sizes(graph, output, result, size_nodes)
             result = _with_dtype(graph, output, result)
+            result = _with_layout(graph, output, result)
             replaced.update(_redirect(graph, region, output, result, size_nodes))
     _erase(graph, region)
     return _Made(region, program, results)
@@ -273,6 +288,8 @@ def _empty(
     keywords = {"dtype": dtype, "device": facts.value.device, "pin_memory": False}
     made = graph.call_function(aten.empty.memory_format, (shape,), keywords)
     value = facts.value if dims == facts.dims else facts.value.new_empty(_values_of(shape))
+    if _has_layout_of_its_own(output):
+        value = facts.value.new_empty(_values_of(shape))
     made.meta["val"] = value if dtype == value.dtype else value.to(dtype)
     return made
 
@@ -359,6 +376,29 @@ def _with_dtype(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
     made = graph.call_function(convert, (result, torch.bool))
     made.meta["val"] = value
     return made
+
+
+def _has_layout_of_its_own(output: Output) -> bool:
+    """True for the result of a declared operator that is not row-major, as its operand may not be on this rank."""
+    facts = sizes.facts_of(output.node)
+    return declarations.of(output.node.target) is not None and not sizes.is_contiguous(facts)
+
+
+def _with_layout(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
+    """The result with the strides of the value that it stands for: readers may depend on them, as as_strided does."""
+    if not _has_layout_of_its_own(output):
+        return result
+    order = sizes.stride_order(sizes.facts_of(output.node))
+    steps = (
+        (aten.permute.default, (order,), {}),
+        (aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+        (aten.permute.default, ([order.index(dim) for dim in range(len(order))],), {}),
+    )
+    for target, arguments, keywords in steps:
+        made = graph.call_function(target, (result, *arguments), keywords)
+        made.meta["val"] = target(result.meta["val"], *arguments, **keywords)
+        result = made
+    return result
 
 
 def _redirect(
@@ -518,11 +558,12 @@ def _chain(graph: fx.Graph, made: list[_Made], found: regions.Found) -> None:
 
 
 def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node:
-    """The result of a collective, or the first of several."""
+    """The result of a collective, or the first of several. The token of an operator with an effect is none of them."""
     value = collective.meta.get("val")
     if not isinstance(value, (list, tuple)):
         return collective
-    index = next(index for index, each in enumerate(value) if isinstance(each, torch.Tensor))
+    begin = 0 if declarations.wrapped_in(collective) is None else 1
+    index = next(index for index, each in enumerate(value) if index >= begin and isinstance(each, torch.Tensor))
     with graph.inserting_after(collective):
         first = graph.call_function(operator.getitem, (collective, index))
     first.meta["val"] = value[index]

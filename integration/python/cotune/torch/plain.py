@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from cotune.torch import compat, sizes
+from cotune.torch import compat, outside, sizes
 from cotune.torch.collective_key import Key, key_of
 from cotune.torch.program_text import ALL, ONE, REDUCING, SHARE, Node, Number, Program, parse
 
@@ -242,6 +242,8 @@ class Run:
         else:
             share = [x.shape[0] // ranks] * ranks
             result = ops.all_to_all_single(x, share, share, group)
+        # A call that raises has made no collective.
+        outside.add_own(group)
         result = ops.wait_tensor(result)
         if node.op in REDUCING and node.reduction == "average":
             rounding = None if result.dtype.is_floating_point else "trunc"

@@ -151,6 +151,17 @@ class PlainTest(unittest.TestCase):
         plain.run_plain([self.x > 0], [output], text, group)
         self.assertTrue(torch.equal(output, self.x > 0))
 
+    def test_a_collective_that_raises_is_not_counted(self) -> None:
+        text = "%x = input f32 [R, 4]\n%y = reduce_scatter sum %x\nreturn %y"
+        with unittest.mock.patch.object(plain.outside, "add_own") as counted:
+            run = plain.Run(text, [torch.ones(3, 4)], dist.group.WORLD.group_name)
+            run._world_size = 2
+            with self.assertRaisesRegex(ValueError, "3 rows are no multiple of 2 ranks"):
+                run.results()
+            counted.assert_not_called()
+            plain.Run(text, [torch.ones(3, 4)], dist.group.WORLD.group_name).results()
+            counted.assert_called_once()
+
     def test_what_does_not_fit_is_an_error(self) -> None:
         group = dist.group.WORLD.group_name
         text = "%x = input f32 [R, 16]\n%y = all_reduce sum %x\nreturn %y"

@@ -131,7 +131,7 @@ class Region:
     @property
     def last_computed(self) -> fx.Node:
         """The last member that is no wait: the program stands after it."""
-        computed = [node for node in self.members if not _is_wait(node)]
+        computed = [node for node in self.members if not is_wait(node)]
         return computed[-1]
 
     def join(self, node: fx.Node, value: int) -> None:
@@ -139,7 +139,8 @@ class Region:
         self.values[node] = value
 
 
-def _is_wait(node: fx.Node) -> bool:
+def is_wait(node: fx.Node) -> bool:
+    """Returns true if the node waits for a functional collective."""
     return node.target is compat.collective_overload("wait_tensor")
 
 

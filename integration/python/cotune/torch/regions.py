@@ -15,9 +15,10 @@ from typing import Any
 
 from torch import fx
 
-from cotune.torch import aten_ops, compat, sizes
+from cotune.torch import aten_ops, compat, declarations, sizes
 from cotune.torch.collectives import (
     GroupFacts,
+    check_declared,
     check_taken,
     collective_node,
     declare_elements,
@@ -25,7 +26,7 @@ from cotune.torch.collectives import (
 )
 from cotune.torch.composites import Composites
 from cotune.torch.program_text import ONE, OUTPUTS_MAX, Node, Operand, Refusal
-from cotune.torch.region import Emission, Output, Region
+from cotune.torch.region import Emission, Output, Region, is_wait
 from cotune.torch.settings import Settings
 
 _COLLECTIVES = {
@@ -65,10 +66,11 @@ class Sweep:
         self._forbidden = forbidden
         self._alone = alone
         self._overlap = [] if settings.overlap else compat.overlap_passes()
+        self._is_reordered = compat.reorders_for_locality()
         self._wait = compat.collective_overload("wait_tensor")
         self._kinds = {
             compat.collective_overload(name): kind for name, kind in _COLLECTIVES.items()
-        }
+        } | declarations.kinds()
         self._namespace = "_c10d_functional"
         self._functionalizers = compat.functionalizers()
         self.regions: list[Region] = []
@@ -98,12 +100,14 @@ class Sweep:
             _find_outputs(region, self._composites)
 
     def _is_start(self, node: fx.Node) -> bool:
-        """Also for the collectives that a model calls as operators of cotune."""
+        """Also for custom operators that are declared, and for collectives that a model calls as operators of cotune."""
         if node.op != "call_function":
             return False
+        if declarations.wrapped_in(node) is not None:
+            return True
         target = node.args[0] if node.target in self._functionalizers else node.target
         namespace = getattr(target, "namespace", "")
-        return namespace == "cotune" or (namespace == self._namespace and target is not self._wait)
+        return target in self._kinds or namespace == "cotune" or (namespace == self._namespace and target is not self._wait)
 
     # Dependencies.
 
@@ -139,6 +143,9 @@ class Sweep:
             left = self._start(node, self._kinds[target])
             if left is not None:
                 self.left.append(left)
+            return
+        if declarations.wrapped_in(node) is not None:
+            self.left.append(Left(node, declarations.EFFECT_HINT))
             return
         if target is self._wait:
             region = self._of.get(node.args[0])
@@ -274,15 +281,16 @@ class Sweep:
 
     def _start(self, node: fx.Node, kind: str) -> Left | None:
         """Starts a region with a collective, or adds it to one; None, or why it is left alone."""
-        arguments = aten_ops.arguments_of(node)
+        arguments = declarations.arguments_of(node)
         group = arguments["group_name"]
-        reason = self._why_not_tried(group)
+        reason = self._why_not_tried(group) or self._why_out_of_order(node)
         if reason:
             return Left(node, reason)
         world_size = self._group_facts(group).world_size
         try:
             made = collective_node(kind, arguments, world_size, self._settings)
             check_taken(node, kind)
+            check_declared(node, kind, world_size)
         except Refusal as refusal:
             return Left(node, str(refusal), is_unsupported=refusal.is_unsupported)
         try:
@@ -308,8 +316,17 @@ class Sweep:
             )
         return reason
 
+    def _why_out_of_order(self, node: fx.Node) -> str:
+        """Why a declared operator may not be in the place in which the user calls it; "" if it is there."""
+        if not self._is_reordered or declarations.of(node.target) is None:
+            return ""
+        return (
+            f"{compat.locality_option()} of Inductor is on and may have moved it, so that ranks could call declared operators in "
+            "different orders; call cotune.torch.declare_collective before cotune.torch.options(), and leave the option off"
+        )
+
     def _new_region(self, node: fx.Node, group: str, world_size: int) -> Region:
-        facts = sizes.facts_of(node.all_input_nodes[0])
+        facts = sizes.facts_of(declarations.operand_of(node))
         if facts is None:
             raise Refusal("its operand is no tensor")
         region = Region(
@@ -326,7 +343,7 @@ class Sweep:
         region.is_alone = True
         type_ = declare_elements(region, node, kind)
         self._reach.append(0)
-        value = region.input_value(node.all_input_nodes[0], type_)
+        value = region.input_value(declarations.operand_of(node), type_)
         self._take(region, node, region.program.add(dataclasses.replace(made, operands=(value,))))
         region.collectives.append(node)
         self.regions.append(region)
@@ -334,7 +351,7 @@ class Sweep:
     def _join_or_open(
         self, node: fx.Node, kind: str, made: Node, group: str, world_size: int
     ) -> None:
-        source = node.all_input_nodes[0]
+        source = declarations.operand_of(node)
         region = self._of.get(source)
         if region is not None and region.group == group and self._settings.epilogues:
             try:
@@ -365,7 +382,7 @@ class Sweep:
                 self._undo(region)
                 return place
         try:
-            source = node.all_input_nodes[0]
+            source = declarations.operand_of(node)
             if source in region.values:
                 value = region.values[source]
                 have = region.program.types[value]
@@ -395,10 +412,12 @@ class Sweep:
         if region.last != self.starts[node] - 1:
             raise Refusal("another collective starts in between")
         self._check_legal(region, node)
-        source = node.all_input_nodes[0]
+        source = declarations.operand_of(node)
         facts = sizes.facts_of(node)
         if source in region.narrow:
             raise Refusal("its operand is repeated")
+        if declarations.of(node.target) is not None and not sizes.is_contiguous(facts):
+            raise Refusal("its result is not contiguous")
         mark = region.mark()
         try:
             value = region.values[source]
@@ -522,7 +541,9 @@ def _misfits(region: Region) -> list[fx.Node]:
     misfits = [each for output in region.outputs for each in output.same if each in computed]
     read = {operand for node in region.program.nodes for operand in node.operands}
     read |= {output.value for output in region.outputs}
-    opening = set(region.collectives) | {node for c in region.collectives for node in c.users}
+    opening = set(region.collectives)
+    # A declared operator has no wait after it, so that its readers are operations.
+    opening |= {node for c in region.collectives for node in c.users if is_wait(node)}
     misfits += [node for node in region.members if region.values[node] not in read]
     if len(region.outputs) > OUTPUTS_MAX:
         misfits.append(region.members[-1])

@@ -123,6 +123,40 @@ def is_contiguous(facts: TensorFacts) -> bool:
     return True
 
 
+def stride_order(facts: TensorFacts) -> list[int]:
+    """The dimensions of a tensor from the largest stride to the smallest."""
+    strides = [_hint_or_expression(each) for each in facts.value.stride()]
+    if not all(isinstance(each, int) for each in strides):
+        return list(range(len(strides)))
+    return sorted(range(len(strides)), key=lambda dim: -strides[dim])
+
+
+def has_gaps(facts: TensorFacts) -> bool:
+    """Returns true if a tensor does not fill its memory in any order of its dimensions, as far as its sizes are known."""
+    expected = 1
+    dims, strides = hints_of(facts), [_hint_or_expression(each) for each in facts.value.stride()]
+    for dim in reversed(stride_order(facts)):
+        if dims[dim] == 1:
+            continue
+        if isinstance(strides[dim], int) and isinstance(expected, int) and strides[dim] != expected:
+            return True
+        expected = expected * dims[dim]
+    return False
+
+
+def hints_of(facts: TensorFacts) -> Dims:
+    """The sizes of a tensor in the call for which the graph is compiled, whether they are symbolic or not.
+
+    A size that is not known then is an expression.
+    """
+    return tuple(_hint_or_expression(each) for each in facts.value.shape)
+
+
+def _hint_or_expression(size: Any) -> Any:
+    hint = compat.size_hint(size)
+    return compat.size_expression(size) if hint is None else hint
+
+
 class SizeNodes:
     """Makes nodes for sizes out of the sizes that the operands of a program have."""
 

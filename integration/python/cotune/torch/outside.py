@@ -1,0 +1,61 @@
+"""Counts the collectives that this process makes outside of compiled graphs, which the pass does not see.
+
+PyTorch numbers the collectives of each backend of a process group, whoever calls them: DDP's reducer in C++, the hooks of
+FSDP2, eager calls, also with async_op=True. The count is the sum of these numbers less the collectives that cotune has
+asked PyTorch for. Nothing is added to a call, and nothing of torch is replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from typing import Any
+
+from cotune.torch import compat
+
+_lock = threading.Lock()
+# The number of collectives of each process group that the operators of cotune have made by PyTorch.
+_own: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+@dataclasses.dataclass
+class OutsideCount:
+    """The collectives that PyTorch has numbered and that are not cotune's.
+
+    Attributes:
+      calls: of the process groups that exist and count their calls. It includes the collectives that compiled graphs
+        leave to PyTorch.
+      uncounted: the names of the process groups whose backend counts nothing.
+      groups: how many process groups were asked.
+    """
+
+    calls: int = 0
+    uncounted: list[str] = dataclasses.field(default_factory=list)
+    groups: int = 0
+
+
+def add_own(group_name: str) -> None:
+    """Notes that an operator of cotune makes one collective by PyTorch."""
+    group = compat.resolve_group(group_name)
+    if group is None:
+        return
+    with _lock:
+        _own[group] = _own.get(group, 0) + 1
+
+
+def count() -> OutsideCount:
+    """The collectives so far."""
+    found = OutsideCount()
+    for name, group in compat.named_process_groups().items():
+        if "fake" in compat.group_backend(group):
+            continue
+        found.groups += 1
+        made = compat.collectives_made(group)
+        if made is None:
+            found.uncounted.append(name)
+            continue
+        with _lock:
+            own = _own.get(group, 0)
+        found.calls += max(made - own, 0)
+    return found
