@@ -206,8 +206,8 @@ Result<void> Context::Configure(const sdk::Settings& settings) {
   if (getenv("UCX_MM_ERROR_HANDLING") == nullptr && MayShareMemory(config.Text())) {
     ucx_->ucp_config_modify(config.get(), "MM_ERROR_HANDLING", "y");
   }
-  // UCX that waits for a connection over TCP aborts the process if the peer dies before the first
-  // byte is sent; and it would wait longer than the deadline for a host that does not answer.
+  // With blocking connects over TCP, UCX aborts this process if the peer dies before the first byte
+  // is sent, and waits beyond the deadline for a host that does not answer.
   if (getenv("UCX_TCP_CONN_NB") == nullptr && MayUseTcp(config.Text())) {
     // Before 1.17 options of a transport are set without its name.
     const bool has_prefix = ucx_.version() >= UcxVersion{1, 17, 0};

@@ -1,5 +1,5 @@
-// A rank dies when another one has just connected to it and has sent nothing yet. UCX 1.13 and 1.22
-// abort the process of the other one there, unless they connect without waiting.
+// Rank 1 is killed when rank 0 has connected to it and has sent nothing yet: rank 0 gets an error
+// that names it. UCX 1.13 and 1.22 abort rank 0 if they use blocking connects.
 #include <dlfcn.h>
 #include <errno.h>
 #include <gtest/gtest.h>

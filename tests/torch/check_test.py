@@ -49,7 +49,8 @@ class CheckTest(unittest.TestCase):
     def test_a_rank_that_does_not_come(self):
         ended, lines = self.run_check("never", "--timeout-s", "5")
         self.assertEqual(ended.exit_code, 1, ended.text)
-        self.assertRegex(lines[0], r"^FAILED  detection: rank 1 has not ended it within 5 s; ")
+        self.assertRegex(lines[0], r"^FAILED  detection: rank 0: rank 1 has not ended it within 5 s; ")
+        self.assertEqual(lines[0].count("has not ended it"), 1)
 
 
 if __name__ == "__main__":

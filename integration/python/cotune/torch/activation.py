@@ -1,8 +1,9 @@
 """Turning the graph pass on and off: for all that is compiled, in a block, or for one function.
 
 The pass runs when a function is compiled, which is at its first call. A function that was compiled
-before is not compiled again, and a call outside of the block compiles without the pass;
-`torch.compile(function, options=options())` binds the pass to the function instead.
+before keeps its graph, and what is compiled anew outside of the block (new shapes, a guard that
+fails) is compiled without the pass; `torch.compile(function, options=options())` binds the pass to
+the function instead.
 """
 
 from __future__ import annotations

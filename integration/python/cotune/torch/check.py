@@ -5,7 +5,8 @@
 Rank 0 prints a line for each step, "PASSED" or "FAILED" with the reason, the rank that has it and what to do. The steps:
 what is installed is found and is the same on all ranks; a compiled function with an all_reduce is right without cotune; it
 is right with cotune, which has measured at least two choices for it; it is right if one rank comes late. A step that fails
-ends the check. The exit code is 0 if all steps have passed, and 1 otherwise.
+ends the check. A rank that does not end a step in time is named by rank 0, after up to three times the timeout. The exit
+code is 0 if all steps have passed, and 1 otherwise.
 
 The check has a tuned database of its own, in a temporary folder, and leaves the user's alone.
 """
@@ -212,7 +213,9 @@ def _run(check: Check, ranks: Ranks) -> bool:
         try:
             failures = _failures(ranks.gather(f"ended {name}", reason))
         except StepFailed as failure:
-            failures = [reason or str(failure)]
+            failures = [f"rank {ranks.rank}: {reason}"] if reason else []
+            if str(failure) != reason:
+                failures.append(str(failure))
         if ranks.rank == 0:
             print(f"FAILED  {name}: {'; '.join(failures)}" if failures else f"PASSED  {name}: {text}", flush=True)
         if failures:

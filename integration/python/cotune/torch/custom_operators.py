@@ -115,9 +115,10 @@ def _undeclared(calls: Iterable[Call]) -> list[UndeclaredOperator]:
 
 
 def _made(overload: Any, argument: str, origin: Origin | None) -> UndeclaredOperator:
-    name, why_not, declaration = declarations.name_of(overload), declarations.why_not_declarable(overload), ""
+    name, declaration = declarations.name_of(overload), ""
+    tensor = next((each.name for each in overload._schema.arguments if "Tensor" in str(each.type)), "")
+    why_not = declarations.why_refused(overload, tensor, argument)
     if not why_not:
-        tensor = next(each.name for each in overload._schema.arguments if "Tensor" in str(each.type))
         declaration = f'cotune.torch.declare_collective("{name}", kind=..., tensor="{tensor}", group="{argument}")'
     return UndeclaredOperator(name, argument, [], 0, declaration, why_not, origin)
 
@@ -131,7 +132,7 @@ def _is_custom(overload: Any) -> bool:
 
 
 def _call_of(node: fx.Node) -> Call | None:
-    """The custom operator that a node calls, by itself or through a higher-order operator as for one that writes."""
+    """The custom operator that a node calls, by itself or through a higher-order operator such as auto_functionalized."""
     overload, arguments = node.target, node.args
     if isinstance(overload, compat.higher_order_type()):
         place = next((place for place, each in enumerate(arguments) if _is_custom(each)), None)

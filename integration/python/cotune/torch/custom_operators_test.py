@@ -353,6 +353,17 @@ class UndeclaredTest(Test):
         self.assertEqual((undeclared.operator, undeclared.groups, undeclared.declaration), ("cotune_test::writes", ["tp"], ""))
         self.assertIn("it cannot be declared: it writes to its argument x", decisions.explain())
 
+    def test_an_operator_whose_declaration_would_be_refused(self) -> None:
+        builder = GraphBuilder()
+        y = builder.graph.call_function(ops.by_handle.default, (builder.input(4, 8), 5))
+        y.meta["val"] = y.args[0].meta["val"]
+        (undeclared,) = builder.rewritten(y).undeclared
+        self.assertEqual((undeclared.operator, undeclared.declaration), ("cotune_test::by_handle", ""))
+        self.assertIn(
+            "it cannot be declared: group names the name of the process group, which is str, and the argument process_group is int",
+            decisions.explain(),
+        )
+
     def test_generated_code(self) -> None:
         self.declare("share", kind="reduce_scatter")
         code = (

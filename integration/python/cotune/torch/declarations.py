@@ -22,7 +22,7 @@ REDUCING = ("all_reduce", "reduce_scatter")
 REDUCTIONS = ("sum", "avg", "product", "min", "max")
 
 _NAME = re.compile(r"(\w+)::(\w+)(?:\.(\w+))?")
-# The pass knows the collectives in these namespaces by itself.
+# The pass knows the collectives in these namespaces by itself; AOTAutograd turns those of the second into the first.
 _KNOWN_NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd", "cotune")
 
 
@@ -61,7 +61,23 @@ _declared: dict[Any, Declaration] = {}
 def declare(operator: str, kind: str, tensor: str, group: str, reduction: str = "sum") -> None:
     """See cotune.torch.declare_collective."""
     overload = _overload_of(operator)
-    where = f"declare_collective of {operator}"
+    declaration = _checked(f"declare_collective of {operator}", overload, kind, tensor, group, reduction)
+    # The other ranks wait for a call whose result nothing reads on this one.
+    compat.keep_calls(overload)
+    _declared[overload] = declaration
+
+
+def why_refused(overload: Any, tensor: str, group: str) -> str:
+    """Why a declaration of an operator with these arguments would be refused, whatever its kind is; "" if it would not be."""
+    try:
+        _checked("", overload, "all_gather", tensor, group, "sum")
+    except ValueError as failure:
+        return str(failure).removeprefix(": ")
+    return ""
+
+
+def _checked(where: str, overload: Any, kind: str, tensor: str, group: str, reduction: str) -> Declaration:
+    """The declaration. Raises ValueError, whose text begins with `where`."""
     _check_kind(where, kind)
     if why := why_not_declarable(overload):
         raise ValueError(f"{where}: {why}")
@@ -70,9 +86,7 @@ def declare(operator: str, kind: str, tensor: str, group: str, reduction: str = 
     _check_argument(where, overload, "tensor", tensor, ("Tensor",), "the operand of the collective")
     _check_argument(where, overload, "group", group, ("str", "Optional[str]"), "the name of the process group")
     reduction = _checked_reduction(where, overload, kind, reduction)
-    # The other ranks wait for a call whose result nothing reads on this one.
-    compat.keep_calls(overload)
-    _declared[overload] = Declaration(name_of(overload), kind, tensor, group, reduction)
+    return Declaration(name_of(overload), kind, tensor, group, reduction)
 
 
 def of(target: Any) -> Declaration | None:
@@ -81,7 +95,7 @@ def of(target: Any) -> Declaration | None:
 
 
 def wrapped_in(node: fx.Node) -> Any | None:
-    """The declared operator that a node calls through a higher-order operator, as for one with an effect; or None."""
+    """The declared operator that a node calls through a higher-order operator such as with_effects; None without one."""
     if not isinstance(node.target, compat.higher_order_type()):
         return None
     # Some arguments cannot be keys of a dict.

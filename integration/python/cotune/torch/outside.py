@@ -1,4 +1,5 @@
-"""Counts the collectives that this process makes outside of compiled graphs, which the pass does not see.
+"""Counts the collectives that PyTorch has run and cotune has not asked for: those outside of compiled graphs, which the pass
+does not see, and those that compiled graphs leave to PyTorch.
 
 PyTorch numbers the collectives of each backend of a process group, whoever calls them: DDP's reducer in C++, the hooks of
 FSDP2, eager calls, also with async_op=True. The count is the sum of these numbers less the collectives that cotune has
@@ -27,7 +28,7 @@ class OutsideCount:
       calls: of the process groups that exist and count their calls. It includes the collectives that compiled graphs
         leave to PyTorch.
       uncounted: the names of the process groups whose backend counts nothing.
-      groups: how many process groups were asked.
+      groups: the number of process groups, without fake ones.
     """
 
     calls: int = 0
