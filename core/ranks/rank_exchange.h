@@ -52,6 +52,7 @@ class RankExchange {
  public:
   static constexpr uint64_t kRecordBytesMax = 64 * 1024;
   static constexpr uint64_t kProposalBytesMax = 16 * 1024 * 1024;
+  static constexpr uint64_t kStepNameBytesMax = 255;
 
   virtual ~RankExchange() = default;
   virtual int rank() const = 0;
@@ -60,9 +61,10 @@ class RankExchange {
   // knows the job's: texts and errors name those.
   virtual int job_rank(int rank) const = 0;
 
-  // Barrier and all-gather of small records in one. `step` names it; ranks in steps of different
-  // names are an error that says which rank is where. start_delay_ns > 0 asks for a common start
-  // time that long after the release (the largest value asked for by any rank counts).
+  // Barrier and all-gather of small records in one. `step` names it, in kStepNameBytesMax bytes at
+  // most; ranks in steps of different names are an error that says which rank is where.
+  // start_delay_ns > 0 asks for a common start time that long after the release (the largest value
+  // asked for by any rank counts).
   virtual Result<StepResult> Step(std::string_view step, std::string_view record,
                                   int64_t start_delay_ns, int64_t deadline_ns) = 0;
 

@@ -70,8 +70,11 @@ namespace {
 constexpr size_t kPartCountBytes = sizeof(uint32_t);
 constexpr size_t kPartBytes = RankExchange::kRecordBytesMax - kPartCountBytes;
 constexpr size_t kPartsMax = (kStepRecordBytesMax + kPartBytes - 1) / kPartBytes;
-// Names of later parts repeat so much of the step's name; a name has at most 255 characters.
-constexpr size_t kStepNameBytesMax = 200;
+// The names of the steps repeat so much of the given name. They may have the id of a choice in
+// them, which has no largest length. Later parts add their number.
+constexpr size_t kNameBytesMax = 200;
+constexpr size_t kPartTextBytesMax = 40;
+static_assert(kNameBytesMax + kPartTextBytesMax <= RankExchange::kStepNameBytesMax);
 
 size_t CountParts(std::string_view record) {
   return std::max<size_t>(1, (record.size() + kPartBytes - 1) / kPartBytes);
@@ -85,12 +88,10 @@ std::string_view PartOf(std::string_view record, size_t part) {
 std::string EncodeOrSayTooLong(std::string_view step, const AnyStepRecord& record) {
   std::string bytes = EncodeStepRecord(record);
   if (bytes.size() <= kStepRecordBytesMax) return bytes;
-  AnyStepRecord failed = AnyStepRecord::FromStatus(
-      Fail(ErrorCode::kInternal,
-           fmt::format("the record of step '{}' has {} bytes", step.substr(0, kStepNameBytesMax),
-                       bytes.size()),
-           "", fmt::format("at most {} bytes can be exchanged", kStepRecordBytesMax),
-           "tune fewer choices at once"));
+  AnyStepRecord failed = AnyStepRecord::FromStatus(Fail(
+      ErrorCode::kInternal, fmt::format("the record of step '{}' has {} bytes", step, bytes.size()),
+      "", fmt::format("at most {} bytes can be exchanged", kStepRecordBytesMax),
+      "tune fewer choices at once"));
   // Still a message of this step.
   std::visit([&](const auto& message) { failed.message = std::decay_t<decltype(message)>{}; },
              record.message);
@@ -114,6 +115,7 @@ Result<size_t> TakePartCounts(std::vector<std::string>& first_parts) {
 Result<EncodedRecords> ExchangeEncoded(RankExchange& exchange, std::string_view step,
                                        const AnyStepRecord& record, int64_t start_delay_ns,
                                        int64_t deadline_ns) {
+  step = step.substr(0, kNameBytesMax);
   const std::string bytes = EncodeOrSayTooLong(step, record);
   std::string first;
   AppendLittleEndian(static_cast<uint32_t>(CountParts(bytes)), first);
@@ -123,9 +125,8 @@ Result<EncodedRecords> ExchangeEncoded(RankExchange& exchange, std::string_view 
   std::vector<std::string> all = std::move(result->records);
   COTUNE_TRY(const size_t parts, TakePartCounts(all));
   for (size_t part = 1; part < parts; ++part) {
-    result = exchange.Step(
-        fmt::format("{} (part {} of {})", step.substr(0, kStepNameBytesMax), part + 1, parts),
-        PartOf(bytes, part), start_delay_ns, deadline_ns);
+    result = exchange.Step(fmt::format("{} (part {} of {})", step, part + 1, parts),
+                           PartOf(bytes, part), start_delay_ns, deadline_ns);
     COTUNE_RETURN_IF_ERROR(result);
     for (size_t rank = 0; rank < all.size(); ++rank) all[rank] += result->records[rank];
   }

@@ -102,8 +102,9 @@ tl::unexpected<Error> OtherMessage(std::string_view step, std::string_view expec
 // every rank's record fits in one; otherwise all ranks take as many steps as the longest record
 // needs, all before deadline_ns, and the start that start_delay_ns asks for is that of the last
 // one. A record beyond kStepRecordBytesMax is replaced by a failure, so that no rank leaves before
-// its peers have heard of it. Each rank holds the records of all ranks. kInternal: a rank sent a
-// message of another step, or bytes that are none.
+// its peers have heard of it. A long name is cut, so that its beginning tells steps apart. Each
+// rank holds the records of all ranks. kInternal: a rank sent a message of another step, or bytes
+// that are none.
 template <typename Message>
 Result<ExchangedRecords<Message>> ExchangeRecords(RankExchange& exchange, std::string_view step,
                                                   const StepRecord<Message>& record,

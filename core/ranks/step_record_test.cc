@@ -206,6 +206,15 @@ TEST(StepRecordTest, RecordsThatFitTakeOneStep) {
   }
 }
 
+TEST(StepRecordTest, ANameOfAnyLengthIsCutToWhatAnExchangeTakes) {
+  const StepRecord<ChoiceTexts> two_parts = RecordOfBytes(RankExchange::kRecordBytesMax + 1);
+  for (const auto& all : Exchange<ChoiceTexts>(
+           {two_parts, RecordOf({"a"})}, std::string(RankExchange::kStepNameBytesMax + 1, 'n'))) {
+    ASSERT_TRUE(all.has_value()) << all.error().ToText();
+    EXPECT_EQ(all->records, (std::vector{two_parts, RecordOf({"a"})}));
+  }
+}
+
 TEST(StepRecordTest, ARecordBeyondAllPartsIsAFailureThatAllRanksHear) {
   const StepRecord<ChoiceTexts> longest = RecordOfBytes(kStepRecordBytesMax);
   StepRecord<ChoiceTexts> too_long = longest;

@@ -63,7 +63,7 @@ class ExchangeForTest final : public RankExchange {
                           int64_t deadline_ns) override {
     if (hub_.on_step) elapsed_ns_ += hub_.on_step(rank_, step, deadline_ns);
     // As the control channel: such a rank leaves, and its peers wait for it.
-    if (record.size() > kRecordBytesMax || step.size() > kNameBytesMax) {
+    if (record.size() > kRecordBytesMax || step.size() > kStepNameBytesMax) {
       hub_.Break(rank_);
       return Fail(ErrorCode::kInternal,
                   fmt::format("a step of {} bytes with a name of {}", record.size(), step.size()));
@@ -143,8 +143,6 @@ class ExchangeForTest final : public RankExchange {
   }
 
  private:
-  static constexpr size_t kNameBytesMax = 255;
-
   tl::unexpected<Error> Lost() {
     const int rank = hub_.lost_rank();
     return Fail(ErrorCode::kRankLost, fmt::format("rank {} was lost", rank), "", "", "", {rank});

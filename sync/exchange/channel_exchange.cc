@@ -73,7 +73,7 @@ wire::Arrive ChannelExchange::MakeArrive(wire::CallKind kind) const {
 Result<StepResult> ChannelExchange::Step(std::string_view step, std::string_view record,
                                          int64_t start_delay_ns, int64_t deadline_ns) {
   const std::string where = CallText(wire::CALL_STEP, step, channel_);
-  COTUNE_RETURN_IF_ERROR(CheckSize("the name of a step", step.size(), kNameBytesMax, where));
+  COTUNE_RETURN_IF_ERROR(CheckSize("the name of a step", step.size(), kStepNameBytesMax, where));
   COTUNE_RETURN_IF_ERROR(CheckSize("a record", record.size(), kRecordBytesMax, where));
   if (start_delay_ns < 0) {
     return Fail(ErrorCode::kUsage,
