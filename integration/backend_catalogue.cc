@@ -86,6 +86,7 @@ Result<std::unique_ptr<BackendCatalogue>> BackendCatalogue::Open(CatalogueOption
     if (self.IsWanted(table->name)) self.Adopt(*table, path);
   }
   if (self.bad_setting_) return tl::make_unexpected(*self.bad_setting_);
+  COTUNE_RETURN_IF_ERROR(self.AddOwn());
   COTUNE_RETURN_IF_ERROR(self.CheckWanted());
   self.Order();
   self.AdoptForParts(scan);
@@ -126,6 +127,24 @@ void BackendCatalogue::Adopt(const cotune_backend_api_t& table, const std::strin
   if (backend.error().code == ErrorCode::kUsage) NoteBadSetting(table.name, backend.error());
   NoteFailure(table.name, backend.error(),
               mode_ == Mode::kSurvey && backend.error().code == ErrorCode::kUnsupported);
+}
+
+Status BackendCatalogue::AddOwn() {
+  for (const std::shared_ptr<Backend>& own : options_.own_backends) {
+    const bool is_taken = std::any_of(reports_.begin(), reports_.end(), [&](const auto& report) {
+      return report.backend == own->name();
+    });
+    if (is_taken) {
+      return Fail(ErrorCode::kUsage, fmt::format("there is a backend '{}' already", own->name()),
+                  "functions of the caller", "a plugin has the name under which they are listed",
+                  "give the functions another name");
+    }
+    const uint32_t any_memory = 1u << static_cast<unsigned>(MemoryKind::kHost) |
+                                1u << static_cast<unsigned>(MemoryKind::kCuda);
+    reports_.push_back(PluginReport{"", own->name(), own->version(), 0, any_memory, true, ""});
+    if (IsWanted(own->name())) backends_.push_back(own);
+  }
+  return {};
 }
 
 void BackendCatalogue::AdoptForParts(const PluginScan& scan) {

@@ -30,6 +30,8 @@ struct CatalogueOptions {
   // Function tables registered in the process, beside the plugins. A table comes before a plugin of
   // the same name.
   std::vector<const cotune_backend_api_t*> tables;
+  // Backends that the program brings itself, for any memory. No plugin in use has such a name.
+  std::vector<std::shared_ptr<Backend>> own_backends;
   // Backends to use, by name, in order of priority; empty: all that work on this memory, "nccl" and
   // "host" first, then by name. One that is named and not there is an error.
   std::vector<std::string> backends;
@@ -90,6 +92,8 @@ class BackendCatalogue {
   BackendCatalogue(CatalogueOptions options, Mode mode, const Place& place);
   Status AddTables(PluginScan& scan) const;
   void Adopt(const cotune_backend_api_t& table, const std::string& path);
+  // Adds the program's own backends. kUsage if a plugin in use has the name of one.
+  Status AddOwn();
   // Makes one of the tables that the user has left out the backend of parts, if one is needed.
   void AdoptForParts(const PluginScan& scan);
   // Makes the backend and drops it, and writes down what became of it.
@@ -111,7 +115,7 @@ class BackendCatalogue {
   const Mode mode_;
   const Place place_;
   const std::map<std::string, std::string> setting_texts_;
-  std::vector<std::unique_ptr<Backend>> backends_;
+  std::vector<std::shared_ptr<Backend>> backends_;
   std::vector<Backend*> in_use_;
   std::vector<Backend*> part_backends_;
   std::map<std::string, std::string> builds_;

@@ -171,6 +171,93 @@ typedef struct cotune_store {
   int32_t (*erase)(void* context, const char* key, int64_t timeout_ns);
 } cotune_store;
 
+/* ---- Functions of the caller as choices ---- */
+
+/* Functions of the caller that run collectives race with the choices of backends, under the same
+ * rules: all ranks list them alike, their values are checked, they are timed in the same rounds,
+ * and a table may choose them. */
+
+typedef struct cotune_function_group cotune_function_group; /* state of the caller */
+
+/* One call of a function. */
+typedef struct cotune_function_call {
+  uint32_t struct_size;
+  cotune_collective collective;
+  cotune_dtype dtype;
+  cotune_reduction reduction; /* 0 if the collective does not reduce */
+  int32_t root;               /* rank of the group, broadcast only */
+  int32_t rank;
+  int32_t world_size;
+  int32_t device;      /* CUDA ordinal; -1 on host memory */
+  uint64_t count;      /* as in the table of collectives below */
+  void* stream;        /* cudaStream_t; NULL on host memory */
+  int64_t deadline_ns; /* of the monotonic clock */
+  /* Host memory: both are copies that belong to cotune, and the function may write to both. CUDA:
+   * the operands of the call; the function does not write to send. */
+  void* send;
+  void* recv;
+  /* NULL. Host memory: a function that has the result in memory of its own sets it instead of
+   * writing to recv. The memory stays as it is until the next call of a function of this group, or
+   * until the group is closed. */
+  const void* result;
+} cotune_function_call;
+
+/* flags. CAPTURABLE: on CUDA memory, run only enqueues on the stream and may be captured in a
+ * graph. REPRODUCIBLE: the same bits on every rank and from run to run. */
+enum { COTUNE_FUNCTION_CAPTURABLE = 1u << 0, COTUNE_FUNCTION_REPRODUCIBLE = 1u << 1 };
+
+typedef struct cotune_function {
+  uint32_t struct_size;
+  uint32_t flags;
+  /* As the name of a choice: "algorithm" or "algorithm?key=value&key=value" of [a-z0-9_.-], another
+   * one for each function. The tuned database stores it. */
+  const char* name;
+  uint32_t collectives; /* bit 1u << COTUNE_COLLECTIVE_* for each that it runs */
+  uint32_t dtypes;      /* bit 1u << COTUNE_F32 ...; 0: all */
+  uint32_t reductions;  /* bit 1u << COTUNE_REDUCE_*; 0: all */
+  uint32_t reserved;
+  /* Runs the call. Host memory: to its end, on a thread of cotune's, one call of a group at a time.
+   * CUDA: enqueues on the stream, on the thread of the call. Not COTUNE_SUCCESS: it has failed; a
+   * reason of at most `size` bytes with its NUL is in `reason`. The group is closed then on all
+   * ranks and made anew. Throws nothing and calls nothing of cotune. */
+  cotune_result (*run)(void* context, cotune_function_group* group, cotune_function_call* call,
+                       char* reason, size_t size);
+  void* context;
+} cotune_function;
+
+typedef struct cotune_function_group_info {
+  uint32_t struct_size;
+  int32_t rank; /* of this process in the group */
+  int32_t world_size;
+  int32_t device;           /* CUDA ordinal; -1 on host memory */
+  const int32_t* job_ranks; /* world_size entries: rank in the job of each rank of the group */
+  const char* name;         /* unique in the job, a new one for each attempt */
+  int64_t deadline_ns;
+} cotune_function_group_info;
+
+typedef struct cotune_functions {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* The name under which the functions are listed, as that of a backend: "caller/ring". NULL:
+   * "caller". No plugin in use has that name. */
+  const char* name;
+  /* What else the times depend on, as the version of the functions; NULL: "". Ranks with different
+   * versions do not share the functions, and results of another version are measured anew. */
+  const char* version;
+  const cotune_function* functions;
+  size_t function_count;
+  size_t function_stride; /* bytes from one to the next; 0: sizeof */
+  /* Collective: called on all ranks when a group of ranks begins to use the functions, and again
+   * after a call of them has failed. Both NULL if the functions need no state. open may wait for
+   * the other ranks until the deadline. close ends what waits in a function of the group, which may
+   * still run on another thread; as long as a function has not returned, code, context and group
+   * stay valid. */
+  cotune_result (*open)(void* context, const cotune_function_group_info* info,
+                        cotune_function_group** group, char* reason, size_t size);
+  void (*close)(void* context, cotune_function_group* group);
+  void* context;
+} cotune_functions;
+
 typedef struct cotune_group_options {
   uint32_t struct_size;
   /* Both 0: rank and world size come from the launcher's environment (cotune run, torchrun, mpirun,
@@ -217,6 +304,9 @@ typedef struct cotune_group_options {
    * other job uses the store (torch's PrefixStore makes one); then each group is created in the
    * same order on all ranks. socket_path counts on rank 0 only. */
   const cotune_store* store;
+  /* Functions that race with the choices of the backends; read while the group is created. NULL:
+   * none. Their code and contexts stay valid as long as the group and those split from it live. */
+  const cotune_functions* functions;
 } cotune_group_options;
 
 /* Joins the job and makes its group of all ranks. Settings come from the settings file and COTUNE_*

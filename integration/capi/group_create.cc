@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "integration/capi/caller_functions.h"
 #include "integration/capi/caller_store.h"
 #include "integration/capi/group_state.h"
 #include "integration/capi/read_options.h"
@@ -133,6 +134,10 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   if (!plugin_path.empty()) environment["COTUNE_PLUGIN_PATH"] = plugin_path;
   options.catalogue.plugin_search_path = DefaultPluginSearchPath(environment);
   options.catalogue.backends = SplitAt(TextOr(given.backends, ""), ',');
+  if (given.functions != nullptr) {
+    COTUNE_TRY(auto functions, MakeFunctionsBackend(*given.functions));
+    options.catalogue.own_backends.push_back(std::move(functions));
+  }
   options.rendezvous_timeout_ns =
       given.join_timeout_ns > 0 ? given.join_timeout_ns : kJoinTimeoutNs;
   options.observer = log.get();

@@ -30,6 +30,7 @@ from cotune.errors import (
     UsageError,
     WrongResultError,
 )
+from cotune.functions import Function, FunctionCall, FunctionGroup, Functions
 from cotune.group import Group
 from cotune.memory import Memory
 from cotune.program import Program, Shape, Value
@@ -51,7 +52,8 @@ def exit_code(failure: CotuneError) -> int:
 
 __all__ = [
     "AbortedError", "Buffer", "CallInterruptedError", "Collective", "CotuneError", "DType",
-    "DatabaseError", "DeadlineError", "DisagreementError", "Group", "GroupMemory", "InternalError",
+    "DatabaseError", "DeadlineError", "DisagreementError", "Function", "FunctionCall",
+    "FunctionGroup", "Functions", "Group", "GroupMemory", "InternalError",
     "MachineError", "Memory", "Node", "Numerics", "Operand", "PluginError", "Program",
     "RankLostError", "Reduction", "Result", "Shape", "Store", "TuneReport", "Typed",
     "UnsupportedError", "UsageError", "Value", "WrongResultError", "exit_code", "operand",

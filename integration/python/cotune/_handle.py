@@ -8,6 +8,7 @@ from collections.abc import Callable
 from cotune._native import library
 from cotune.constants import Result
 from cotune.errors import error_of, usage_error
+from cotune.functions import FunctionsAdapter
 from cotune.log import LogAdapter
 
 # How long the end of the process waits for a thread that is in a call of a group that was aborted.
@@ -17,15 +18,16 @@ _END_WAIT_S = 10
 class GroupHandle:
     """A group of the C API. A call of any method but `abort` beside another raises UsageError."""
 
-    def __init__(self, address: int, log: LogAdapter | None):
+    def __init__(self, address: int, log: LogAdapter | None, functions: FunctionsAdapter | None):
         self._library = library()
         self._address: int | None = address
         self._process = os.getpid()
         self._call_lock = threading.Lock()
         # Held while the address is used without the call lock, and while it is given up.
         self._address_lock = threading.Lock()
-        # C calls it as long as the group lives, and so do groups that are split from it.
+        # C calls them as long as the group lives, and so do groups that are split from it.
         self.log = log
+        self.functions = functions
 
     def call(self, function: Callable[..., int], *arguments) -> None:
         """Calls a function of the C API that takes the group first. Raises its error."""

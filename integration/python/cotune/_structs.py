@@ -44,6 +44,83 @@ class Store(Struct):
     ]
 
 
+class FunctionCall(Struct):
+    _fields_ = [
+        ("struct_size", _UINT32),
+        ("collective", _INT32),
+        ("dtype", _INT32),
+        ("reduction", _INT32),
+        ("root", _INT32),
+        ("rank", _INT32),
+        ("world_size", _INT32),
+        ("device", _INT32),
+        ("count", _UINT64),
+        ("stream", _POINTER),
+        ("deadline_ns", _INT64),
+        ("send", _POINTER),
+        ("recv", _POINTER),
+        ("result", _POINTER),
+    ]
+
+
+class FunctionGroupInfo(Struct):
+    _fields_ = [
+        ("struct_size", _UINT32),
+        ("rank", _INT32),
+        ("world_size", _INT32),
+        ("device", _INT32),
+        ("job_ranks", ctypes.POINTER(_INT32)),
+        ("name", _TEXT),
+        ("deadline_ns", _INT64),
+    ]
+
+
+FUNCTION_CAPTURABLE, FUNCTION_REPRODUCIBLE = 1, 2
+
+# The state of a group stays an address, which is 0 for NULL.
+FUNCTION_RUN = ctypes.CFUNCTYPE(
+    _INT32, _POINTER, _POINTER, ctypes.POINTER(FunctionCall), _POINTER, _SIZE
+)
+FUNCTIONS_OPEN = ctypes.CFUNCTYPE(
+    _INT32,
+    _POINTER,
+    ctypes.POINTER(FunctionGroupInfo),
+    ctypes.POINTER(_POINTER),
+    _POINTER,
+    _SIZE,
+)
+FUNCTIONS_CLOSE = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
+
+
+class Function(Struct):
+    _fields_ = [
+        ("struct_size", _UINT32),
+        ("flags", _UINT32),
+        ("name", _TEXT),
+        ("collectives", _UINT32),
+        ("dtypes", _UINT32),
+        ("reductions", _UINT32),
+        ("reserved", _UINT32),
+        ("run", FUNCTION_RUN),
+        ("context", _POINTER),
+    ]
+
+
+class Functions(Struct):
+    _fields_ = [
+        ("struct_size", _UINT32),
+        ("reserved", _UINT32),
+        ("name", _TEXT),
+        ("version", _TEXT),
+        ("functions", ctypes.POINTER(Function)),
+        ("function_count", _SIZE),
+        ("function_stride", _SIZE),
+        ("open", FUNCTIONS_OPEN),
+        ("close", FUNCTIONS_CLOSE),
+        ("context", _POINTER),
+    ]
+
+
 class GroupOptions(Struct):
     _fields_ = [
         ("struct_size", _UINT32),
@@ -61,6 +138,7 @@ class GroupOptions(Struct):
         ("ignores_database", _INT32),
         ("reserved", _UINT32),
         ("store", ctypes.POINTER(Store)),
+        ("functions", ctypes.POINTER(Functions)),
     ]
 
 

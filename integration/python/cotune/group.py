@@ -16,6 +16,7 @@ from cotune.buffers import Buffer, operand, require_writable, tensors
 from cotune.calls import CALL_NAMES, check_counts, check_place, elements_dtype
 from cotune.constants import Collective, DType, GroupMemory, Numerics, Reduction, Result, constant
 from cotune.errors import usage_error
+from cotune.functions import Functions, FunctionsAdapter
 from cotune.log import Log, LogAdapter
 from cotune.memory import Memory
 from cotune.program import Program, Shape, shape_operand
@@ -56,6 +57,7 @@ class Group:
         call_timeout_s: float = 30.0,
         log: "Log | logging.Logger | None" = None,
         ignores_database: bool = False,
+        functions: Functions | None = None,
     ):
         """Joins the job and makes its group of all ranks.
 
@@ -76,6 +78,8 @@ class Group:
           log: takes each line of the log (see cotune.log.Log), from any thread, one at a time; it
             calls nothing of the group. None: warnings and errors go to standard error.
           ignores_database: begin with the default choices; no tuned database is looked for.
+          functions: functions of the caller that run collectives, which race with the choices of the
+            backends (see cotune.Functions).
 
         Raises UsageError for options that do not fit together, RankLostError or DeadlineError when
         ranks do not come in time, MachineError and PluginError when no backend can be used. One
@@ -106,11 +110,16 @@ class Group:
         log_adapter = None if log is None else LogAdapter(log)
         if log_adapter is not None:
             options.log = log_adapter.function
-        self._take(create(options, store), log_adapter)
+        functions_adapter = None if functions is None else FunctionsAdapter(functions)
+        if functions_adapter is not None:
+            options.functions = ctypes.pointer(functions_adapter.table)
+        self._take(create(options, store), log_adapter, functions_adapter)
 
-    def _take(self, address: int, log: LogAdapter | None) -> None:
+    def _take(
+        self, address: int, log: LogAdapter | None, functions: FunctionsAdapter | None
+    ) -> None:
         self._library = library()
-        self._handle = GroupHandle(address, log)
+        self._handle = GroupHandle(address, log, functions)
         self._rank = self._library.cotune_group_rank(address)
         self._size = self._library.cotune_group_size(address)
         device = self._library.cotune_group_device(address)
@@ -136,7 +145,7 @@ class Group:
         if result != Result.SUCCESS:
             raise created_error(result, error)
         group = object.__new__(type(self))
-        group._take(made.value, self._handle.log)
+        group._take(made.value, self._handle.log, self._handle.functions)
         self._handle.raise_interrupt()
         return group
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 try:
@@ -28,8 +28,9 @@ except ImportError as failure:
         name="torch",
     ) from failure
 
-from cotune.torch import activation, compat, declarations, explanation, groups, option_values, report, start
+from cotune.torch import activation, compat, custom_op_autotuning, declarations, explanation, groups, option_values, report, start
 from cotune.torch.activation import disable, is_enabled
+from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.groups import GroupEntry, TuneSettings, group_of
 from cotune.torch.log import log
 from cotune.torch.settings import Settings
@@ -107,6 +108,56 @@ def declare_collective(operator: str, *, kind: str, tensor: str, group: str, red
         activation.keep_order()
 
 
+def register_custom_op_autotuning(
+    custom_op: Any,
+    configs: Sequence[Any] | None = None,
+    config_generator: Any = None,
+    name: str | None = None,
+    input_gen_fns: Any = None,
+    dispatch_on: Any = None,
+    split_points: Any = None,
+    min_speedup_threshold: float = 1.0,
+    benchmark_with_cudagraphs: bool = False,
+) -> None:
+    """Lets Python functions race for a custom operator that is a collective (see declare_collective, which comes before).
+
+    The functions are choices like those of the backends, under the name "python": each runs first on data whose right result
+    is known; all are measured on all ranks at the same time; the ranks agree on one choice for each size. A function that
+    fails, does not return, or gives wrong values on one rank is left out on all of them. The operator itself races, too.
+    They are choices of every collective of that kind in the process groups of this process. Give the same functions on all
+    ranks, before the first call of a compiled function. A second registration of an operator replaces the first.
+
+    A function gets what the operator gets: its operand, by position, as a tensor of one dimension with all elements in
+    row-major order, to which it may write; and the other arguments by their names. The group is the name of a process group
+    for functions alone, with the ranks of the operator's. The function returns the result as one tensor of any shape, whose
+    elements are those of the operator's result in row-major order. On the host it runs on a thread of cotune's.
+
+    Args:
+      custom_op: what torch.library.custom_op has returned, or an overload such as torch.ops.lib.op.default.
+      configs: a list of CustomOpConfig (PyTorch's or cotune's): functions with their parameters.
+      name: is put before the names of the functions among the choices: "python/name.ring?chunk_size=65536".
+      config_generator, input_gen_fns, dispatch_on, split_points, min_speedup_threshold, benchmark_with_cudagraphs: PyTorch's
+        function has them; a value other than the default is refused with the reason.
+
+    With a PyTorch that is too old it warns and changes nothing. Raises TypeError for a custom_op or a config that is none, and
+    ValueError for an operator that nobody has declared, for arguments that cannot be, and if a group of cotune exists.
+    """
+    if start.fits():
+        custom_op_autotuning.register(
+            custom_op,
+            configs,
+            name=name,
+            min_speedup_threshold=min_speedup_threshold,
+            left_out={
+                "config_generator": config_generator,
+                "input_gen_fns": input_gen_fns,
+                "dispatch_on": dispatch_on,
+                "split_points": split_points,
+                "benchmark_with_cudagraphs": benchmark_with_cudagraphs,
+            },
+        )
+
+
 def explain() -> str:
     """What became of each collective of each graph, what runs at each tuned size, and what each process group runs by; text.
 
@@ -127,6 +178,6 @@ def explain_data() -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "GroupEntry", "Settings", "TuneSettings", "compat", "declare_collective", "disable", "enable", "enabled", "explain", "explain_data",
-    "group_of", "is_enabled", "log", "options",
+    "CustomOpConfig", "GroupEntry", "Settings", "TuneSettings", "compat", "declare_collective", "disable", "enable", "enabled",
+    "explain", "explain_data", "group_of", "is_enabled", "log", "options", "register_custom_op_autotuning",
 ]  # fmt: skip

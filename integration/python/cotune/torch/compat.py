@@ -7,6 +7,7 @@ cannot work without it. Nothing of torch is patched.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import importlib
 import re
@@ -402,6 +403,20 @@ def group_timeout_s(group: Any, device: int) -> float:
     except (AttributeError, RuntimeError):
         default = _fetch("torch.distributed.distributed_c10d", "default_pg_timeout")
         return default.total_seconds() if default is not None else 1800.0
+
+
+def set_host_timeout_s(group: Any, timeout_s: float) -> None:
+    """Sets how long collectives on host memory that begin from now on may take, if the group's backend has a timeout.
+
+    The timeout of NCCL's collectives stays, because PyTorch ends the process when it is over.
+    """
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except (AttributeError, RuntimeError):
+        return
+    setter = getattr(backend, "_set_default_timeout", None) or getattr(backend, "set_timeout", None)
+    if setter is not None:
+        setter(datetime.timedelta(seconds=timeout_s))
 
 
 def object_of_group_life(group: Any) -> Any:

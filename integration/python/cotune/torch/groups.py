@@ -26,7 +26,7 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError
 from cotune.group import Group
-from cotune.torch import compat, library, option_values
+from cotune.torch import compat, function_choices, library, option_values
 from cotune.torch.log import LinesOfGroup, log
 from cotune.torch.meeting import Place
 from cotune.torch.origins import Origin
@@ -370,6 +370,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 call_timeout_s=timeout_s,
                 log=LinesOfGroup(),
                 ignores_database=_settings.database is None,
+                functions=function_choices.functions_of(process_group),
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = _reason_of(error)

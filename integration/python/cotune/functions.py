@@ -1,0 +1,269 @@
+"""Functions of the caller that run collectives, as choices that race with those of the backends."""
+
+import ctypes
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from cotune import _structs
+from cotune._interrupt import callback, keeper
+from cotune.buffers import Operand, operand
+from cotune.constants import Collective, DType, Reduction, Result, constant
+from cotune.errors import CotuneError, usage_error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """One call of a function.
+
+    Attributes:
+      collective, dtype, count: as in the C API; count is the number of elements that the collective is named by.
+      reduction: None if the collective does not reduce.
+      root: the rank whose data a broadcast sends; 0 for other collectives.
+      rank, world_size: of this process in the group, and of the group.
+      send: the operand. On host memory it is a copy that the function may write to.
+      recv: the memory for the result.
+      stream: the address of the CUDA stream on which the function enqueues; None on host memory.
+      timeout_s: the time that is left for the call.
+      group: the object that Functions.open has returned for this group of ranks.
+    """
+
+    collective: Collective
+    dtype: DType
+    count: int
+    reduction: Reduction | None
+    root: int
+    rank: int
+    world_size: int
+    send: Operand
+    recv: Operand
+    stream: int | None
+    timeout_s: float
+    group: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function that runs collectives.
+
+    Attributes:
+      name: its name among the choices: "ring" or "ring?chunk=65536", of a-z, 0-9, "_", "." and "-".
+      run: runs a call on host memory to its end, on a thread of cotune's; on CUDA memory it enqueues the call on the
+        stream. It writes the result to call.recv and returns None, or returns a buffer that has the result (host
+        memory only). An exception is the reason of a failure.
+      collectives: those that it can run.
+      dtypes, reductions: those that it can run; empty: all.
+      is_capturable: on CUDA memory, it only enqueues and may be captured in a graph.
+      is_reproducible: it gives the same bits on every rank and from run to run.
+    """
+
+    name: str
+    run: Callable[[FunctionCall], Any]
+    collectives: Collection[Collective | str]
+    dtypes: Collection[DType | str] = ()
+    reductions: Collection[Reduction | str] = ()
+    is_capturable: bool = False
+    is_reproducible: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FunctionGroup:
+    """The ranks that begin to use the functions.
+
+    Attributes:
+      name: unique in the job; another one for each attempt.
+      rank, world_size: of this process among them, and their number.
+      job_ranks: the rank in the job of each of them.
+      device: the ordinal of the GPU; None for host memory.
+      timeout_s: the time within which the ranks have to be ready.
+    """
+
+    name: str
+    rank: int
+    world_size: int
+    job_ranks: tuple[int, ...]
+    device: int | None
+    timeout_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Functions:
+    """The functions of a group. All ranks give functions of the same names, in the same order.
+
+    Attributes:
+      functions: at least one.
+      name: that under which they are listed, as the name of a backend: "caller/ring". No plugin in use has it.
+      version: what else their times depend on. Ranks with different versions do not share the functions, and results
+        of another version are measured anew.
+      open: called on all ranks when a group of ranks begins to use the functions, and again after a call has failed
+        or has not returned; its result is FunctionCall.group. It may communicate with the other ranks.
+      close: called with that result when the ranks stop using it, possibly while a function still runs.
+    """
+
+    functions: Sequence[Function]
+    name: str = "caller"
+    version: str = ""
+    open: Callable[[FunctionGroup], Any] | None = None
+    close: Callable[[Any], None] | None = None
+
+
+# Adapters with a function that had not returned when its group was closed: C code still uses them.
+_left_behind: list["FunctionsAdapter"] = []
+_NO_GROUP = 1  # the state of a group without `open`; NULL stands for none
+
+
+class FunctionsAdapter:
+    """The C table of Functions. It lives as long as groups that use it."""
+
+    def __init__(self, functions: Functions):
+        self._functions = functions
+        self._lock = threading.Lock()
+        self._groups: dict[int, Any] = {}
+        self._running: dict[int, int] = {}  # calls that have not returned, by group
+        # The last result of each group, which C code reads after the call.
+        self._results: dict[int, Any] = {}
+        self._next = _NO_GROUP
+        listed = list(functions.functions)
+        if not listed:
+            raise usage_error("there is no function", "cotune.Functions", next_step="give one or more")
+        # The array has copies of them, which do not keep what they point to alive.
+        self._made = [self._entry(each) for each in listed]
+        self._entries = (_structs.Function * len(listed))(*self._made)
+        self.table = _structs.Functions(
+            name=functions.name.encode(),
+            version=functions.version.encode(),
+            functions=self._entries,
+            function_count=len(listed),
+            open=_structs.FUNCTIONS_OPEN(self._on_open),
+            close=_structs.FUNCTIONS_CLOSE(self._on_close),
+        )
+
+    def _entry(self, function: Function) -> _structs.Function:
+        where = f"function {function.name!r}"
+        flags = (function.is_capturable * _structs.FUNCTION_CAPTURABLE) | (
+            function.is_reproducible * _structs.FUNCTION_REPRODUCIBLE
+        )
+        return _structs.Function(
+            flags=flags,
+            name=function.name.encode(),
+            collectives=_bits(Collective, function.collectives, f"{where}: collectives"),
+            dtypes=_bits(DType, function.dtypes, f"{where}: dtypes"),
+            reductions=_bits(Reduction, function.reductions, f"{where}: reductions"),
+            run=_structs.FUNCTION_RUN(self._runner(function)),
+        )
+
+    def _runner(self, function: Function) -> Callable[..., int]:
+        @callback
+        def on_run(_, group: int, call, reason: int, size: int) -> int:
+            return self._guarded(lambda: self._run(function, group, call.contents), reason, size)
+
+        return on_run
+
+    def _run(self, function: Function, group: int, call: _structs.FunctionCall) -> None:
+        with self._lock:
+            state = self._groups[group]
+            self._running[group] = self._running.get(group, 0) + 1
+        try:
+            result = function.run(_call_of(call, state))
+            if result is None:
+                return
+            made = operand(result, f"function {function.name!r}: result")
+            _check_result(function.name, call, made)
+            self._results[group] = made
+            call.result = made.address
+        finally:
+            with self._lock:
+                if group in self._running:
+                    self._running[group] -= 1
+
+    @callback
+    def _on_open(self, _, info, group, reason: int, size: int) -> int:
+        def open_group() -> None:
+            given = info.contents
+            made = FunctionGroup(
+                given.name.decode(),
+                given.rank,
+                given.world_size,
+                tuple(given.job_ranks[: given.world_size]),
+                given.device if given.device >= 0 else None,
+                _left_s(given.deadline_ns),
+            )
+            state = None if self._functions.open is None else self._functions.open(made)
+            with self._lock:
+                key, self._next = self._next, self._next + 1
+                self._groups[key] = state
+            group[0] = key
+
+        return self._guarded(open_group, reason, size)
+
+    @callback
+    def _on_close(self, _, group: int) -> None:
+        with self._lock:
+            state = self._groups.pop(group, None)
+            is_running = self._running.pop(group, 0) > 0
+            self._results.pop(group, None)
+            if is_running:
+                _left_behind.append(self)
+        if self._functions.close is not None:
+            self._guarded(lambda: self._functions.close(state), 0, 0)
+
+    def _guarded(self, call: Callable[[], None], reason: int, size: int) -> int:
+        """Runs the call; a failure becomes a result and a reason, because nothing may be raised through C."""
+        try:
+            call()
+            return Result.SUCCESS
+        except BaseException as failure:  # noqa: BLE001
+            text = str(failure) if isinstance(failure, CotuneError) else f"{type(failure).__name__}: {failure}"
+            if isinstance(failure, KeyboardInterrupt):
+                keeper.raise_later()
+                text = "interrupted (Ctrl-C)"
+            if size > 0:
+                line = " ".join(text.split()).encode(errors="replace")[: size - 1]
+                ctypes.memmove(reason, line + b"\0", len(line) + 1)
+            return getattr(failure, "result", Result.ERROR_ENVIRONMENT)
+
+
+def _bits(kind: type, values: Collection[Any], where: str) -> int:
+    if isinstance(values, str):
+        values = (values,)
+    return sum(1 << each for each in {constant(kind, value, where) for value in values})
+
+
+def _left_s(deadline_ns: int) -> float:
+    return max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
+
+
+def _call_of(call: _structs.FunctionCall, group: Any) -> FunctionCall:
+    collective, dtype, size = Collective(call.collective), DType(call.dtype), call.world_size
+    device = call.device if call.device >= 0 else None
+    blocks = size if collective in (Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL) else 1
+    result_blocks = size if collective in (Collective.ALL_GATHER, Collective.ALL_TO_ALL) else 1
+    return FunctionCall(
+        collective=collective,
+        dtype=dtype,
+        count=call.count,
+        reduction=Reduction(call.reduction) if call.reduction else None,
+        root=call.root,
+        rank=call.rank,
+        world_size=size,
+        send=Operand(call.send or 0, dtype, (call.count * blocks,), device),
+        recv=Operand(call.recv or 0, dtype, (call.count * result_blocks,), device),
+        stream=None if device is None else call.stream or 0,
+        timeout_s=_left_s(call.deadline_ns),
+        group=group,
+    )
+
+
+def _check_result(name: str, call: _structs.FunctionCall, result: Operand) -> None:
+    expected = _call_of(call, None).recv
+    if (result.dtype, result.count, result.device) == (expected.dtype, expected.count, None):
+        return
+    raise usage_error(
+        f"the result of function {name!r} has {result.count} elements of {result.dtype.name.lower()}"
+        f"{'' if result.device is None else ' on a GPU'}",
+        Collective(call.collective).name.lower(),
+        f"the result of this call has {expected.count} of {expected.dtype.name.lower()} on host memory",
+        "return such a buffer, or write to call.recv and return None",
+    )

@@ -1,0 +1,113 @@
+"""The functions by which users let Python functions race for a custom operator, under the names that PyTorch has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cotune.torch import compat, function_choices, groups
+
+
+class CustomOpConfig:
+    """One way to run a custom operator: a function, and arguments that it gets beside those of the operator.
+
+    It is what PyTorch 2.13 has under that name, for PyTorch 2.11 as well.
+    """
+
+    def __init__(
+        self,
+        decomposition: Callable[..., Any] | None = None,
+        config_patches: dict[str, Any] | None = None,
+        **params: Any,
+    ):
+        """Makes a way to run an operator.
+
+        Args:
+          decomposition: the function; None: the operator itself, with these arguments.
+          config_patches: has to be empty, because cotune does not compile the function.
+          params: arguments that the function gets by their names.
+
+        Raises TypeError for a decomposition that cannot be called.
+        """
+        if decomposition is not None and not callable(decomposition):
+            raise TypeError(f"CustomOpConfig: the decomposition is a function or None, and not {decomposition!r}")
+        self.decomposition = decomposition
+        self.config_patches = config_patches or {}
+        self.params = params
+
+    def __repr__(self) -> str:
+        name = "default" if self.decomposition is None else getattr(self.decomposition, "__name__", "function")
+        return f"CustomOpConfig({', '.join([name, *(f'{key}={value}' for key, value in self.params.items())])})"
+
+
+def register(
+    custom_op: Any,
+    configs: Sequence[Any] | None,
+    *,
+    name: str | None,
+    min_speedup_threshold: float,
+    left_out: dict[str, Any],
+) -> None:
+    """See cotune.torch.register_custom_op_autotuning. `left_out`: the arguments that cotune has no use for, by their names."""
+    overload = _overload_of(custom_op)
+    _check_left_out(left_out, min_speedup_threshold)
+    ways = [_way(each) for each in _checked_configs(configs)]
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"register_custom_op_autotuning: name is a str or None, and not {name!r}")
+    if entry := next((each for each in groups.entries() if each.group is not None), None):
+        raise ValueError(
+            f"register_custom_op_autotuning: process group {entry.name!r} has its group of cotune already, whose choices are known "
+            "to all ranks; register in front of the first call of a compiled function"
+        )
+    function_choices.register(overload, name or "", ways)
+
+
+def _overload_of(custom_op: Any) -> Any:
+    found = getattr(custom_op, "_opoverload", custom_op)  # torch.library.custom_op gives an object that has it
+    if isinstance(found, compat.operator_type()):
+        return found
+    raise TypeError(
+        "register_custom_op_autotuning: the operator is what torch.library.custom_op returns or an overload as "
+        f"torch.ops.lib.op.default, and not {custom_op!r}"
+    )
+
+
+def _checked_configs(configs: Any) -> Sequence[Any]:
+    if not isinstance(configs, (list, tuple)) or not configs:
+        raise ValueError(
+            f"register_custom_op_autotuning: configs is a list of CustomOpConfig with one entry or more, and not {configs!r}"
+        )
+    for each in configs:
+        if not (hasattr(each, "decomposition") and hasattr(each, "params")):
+            raise TypeError(f"register_custom_op_autotuning: each config is a CustomOpConfig, and not {each!r}")
+        if getattr(each, "config_patches", None):
+            raise ValueError(
+                f"register_custom_op_autotuning: {each!r} has config_patches, which are options of Inductor, and cotune runs the "
+                "function as it is; leave them out, or give a function that torch.compile has made"
+            )
+    return configs
+
+
+def _way(config: Any) -> tuple[Callable[..., Any] | None, dict[str, Any]]:
+    return config.decomposition, config.params
+
+
+# Why cotune cannot use an argument that PyTorch's function has, and what to do.
+_WHY_LEFT_OUT = {
+    "config_generator": "cotune knows no sizes before the first call; list the configs, each runs at the sizes at which it is fastest",
+    "input_gen_fns": "cotune measures with operands of its own, whose right results it knows; leave it out",
+    "dispatch_on": "cotune chooses by the size of the collective, for each size that was measured; leave it out",
+    "split_points": "cotune chooses by the size of the collective, for each size that was measured; leave it out",
+    "benchmark_with_cudagraphs": "cotune itself decides how choices are timed; leave it out",
+}
+
+
+def _check_left_out(left_out: dict[str, Any], min_speedup_threshold: Any) -> None:
+    for name, value in left_out.items():
+        if value:
+            raise ValueError(f"register_custom_op_autotuning: {name} is not used: {_WHY_LEFT_OUT[name]}")
+    if min_speedup_threshold != 1.0:
+        raise ValueError(
+            f"register_custom_op_autotuning: min_speedup_threshold is {min_speedup_threshold}, and cotune takes another choice than "
+            "the default if the difference is larger than the noise; leave it out, and set COTUNE_NOISE_PERCENT for a larger margin"
+        )

@@ -1,0 +1,313 @@
+"""Python functions that the user has registered as ways to run a custom operator, as choices of the groups of cotune.
+
+A function has the arguments of its operator. It gets the operand as a tensor of one dimension, and the name of a process
+group of its own with the ranks of the operator's: a function that fails or hangs leaves collectives unfinished, and must
+not disturb those of the model. That process group is made anew after each failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import datetime
+import hashlib
+import re
+import threading
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from cotune.constants import Collective, DType, Reduction
+from cotune.functions import Function, FunctionCall, FunctionGroup, Functions
+from cotune.torch import compat, declarations
+
+# The name under which the functions are listed: "python/ring?chunk_size=65536".
+NAME = "python"
+_DTYPES = {
+    DType.F32: torch.float32, DType.F64: torch.float64, DType.F16: torch.float16, DType.BF16: torch.bfloat16,
+    DType.I32: torch.int32, DType.I64: torch.int64, DType.U8: torch.uint8,
+}  # fmt: skip
+_REDUCTION_WORDS = {
+    Reduction.SUM: "sum", Reduction.PRODUCT: "product", Reduction.MIN: "min", Reduction.MAX: "max", Reduction.AVERAGE: "avg",
+}  # fmt: skip
+_NAME_CHARACTERS_MAX = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Registered:
+    """One way to run an operator.
+
+    Attributes:
+      name: that of the choice.
+      overload: the operator.
+      run: the function; None: the operator itself.
+      parameters: arguments that the function gets by their names, beside those of the operator.
+    """
+
+    name: str
+    overload: Any
+    run: Callable[..., Any] | None
+    parameters: dict[str, Any]
+
+    def is_same(self, other: Registered) -> bool:
+        """Whether both are one choice: an operator and a collective have it under one name."""
+        kinds = [declarations.of(each.overload) for each in (self, other)]
+        return self.run is other.run and self.parameters == other.parameters and kinds[0].kind == kinds[1].kind
+
+
+class _Registry:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_overload: dict[Any, list[Registered]] = {}
+
+
+_registry = _Registry()
+
+
+def register(overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any] | None, dict[str, Any]]]) -> None:
+    """Registers ways to run a declared operator; an earlier registration of it is replaced. Raises ValueError.
+
+    `ways`: a function, or None for the operator itself, and the arguments that it gets by their names.
+    """
+    declaration = declarations.of(overload)
+    name = declarations.name_of(overload)
+    if declaration is None:
+        raise ValueError(
+            f"register_custom_op_autotuning of {name}: nobody has declared which collective it is, by which the values of the "
+            f'functions are checked; call cotune.torch.declare_collective("{name}", kind=..., tensor=..., group=...) before'
+        )
+    made: list[Registered] = []
+    # The operator itself always races: it is what runs without cotune.
+    for run, parameters in [*ways, (None, {})]:
+        each = Registered(_choice_name(overload, prefix, run, parameters), overload, run, dict(parameters))
+        _check_arguments(name, each)
+        if not any(known.name == each.name and known.is_same(each) for known in made):
+            made.append(each)
+    with _registry.lock:
+        others = [each for key, several in _registry.by_overload.items() if key is not overload for each in several]
+        names: dict[str, Registered] = {each.name: each for each in others}
+        for each in made:
+            known = names.setdefault(each.name, each)
+            if known is not each and not known.is_same(each):
+                raise ValueError(
+                    f"register_custom_op_autotuning of {name}: two functions would be the choice {NAME}/{each.name}; give one of "
+                    "them another name, or the registration a name=, which is put before the names of its functions"
+                )
+        _registry.by_overload[overload] = made
+
+
+def registered() -> list[Registered]:
+    """All functions, each name once, in an order that is equal on ranks with the same registrations."""
+    with _registry.lock:
+        found = {each.name: each for several in _registry.by_overload.values() for each in several}
+    return [found[name] for name in sorted(found)]
+
+
+def forget_all() -> None:
+    """Forgets all registrations, as tests need it."""
+    with _registry.lock:
+        _registry.by_overload.clear()
+
+
+def functions_of(process_group: Any) -> Functions | None:
+    """The functions as choices of the group of cotune for a process group; None if nothing is registered."""
+    ways = registered()
+    if not ways:
+        return None
+    groups = _Groups(process_group)
+    return Functions(
+        functions=[_function(each) for each in ways],
+        name=NAME,
+        version=_version(ways, process_group),
+        open=groups.open,
+        close=groups.close,
+    )
+
+
+def is_own(name: str) -> bool:
+    """Whether a process group was made for functions."""
+    return name in _own_groups
+
+
+# The names of the process groups that exist for functions; collectives in them are none of the user's.
+_own_groups: set[str] = set()
+
+
+class _Groups:
+    """Makes the process groups in which functions communicate, one for each attempt."""
+
+    def __init__(self, process_group: Any):
+        self._process_group = process_group
+        self._global_ranks = compat.global_ranks(process_group)
+        self._backend = compat.group_backend(process_group)
+
+    def open(self, made: FunctionGroup) -> Any:
+        ranks = [self._global_ranks[each] for each in made.job_ranks]
+        timeout_s = compat.group_timeout_s(self._process_group, -1 if made.device is None else made.device)
+        group = torch.distributed.new_group(
+            ranks,
+            timeout=datetime.timedelta(seconds=timeout_s),
+            backend=self._backend,
+            use_local_synchronization=True,
+        )
+        _own_groups.add(group.group_name)
+        return group
+
+    def close(self, group: Any) -> None:
+        # The process group may be gone: destroy_process_group() ends all of them.
+        if compat.resolve_group(group.group_name) is group:
+            torch.distributed.destroy_process_group(group)
+        _own_groups.discard(group.group_name)
+
+
+def _function(way: Registered) -> Function:
+    declaration = declarations.of(way.overload)
+    reductions = [each for each, word in _REDUCTION_WORDS.items() if word == declaration.reduction]
+    return Function(
+        name=way.name,
+        run=_Runner(way),
+        collectives=(Collective[declaration.kind.upper()],),
+        dtypes=tuple(_DTYPES),
+        reductions=reductions,  # empty if the operator has the reduction as an argument
+    )
+
+
+class _Runner:
+    """Runs a function on the memory of a call."""
+
+    def __init__(self, way: Registered):
+        self._way = way
+        self._declaration = declarations.of(way.overload)
+
+    def __call__(self, call: FunctionCall) -> Any:
+        # It is on a thread of cotune's, with PyTorch's settings of a new thread.
+        with torch.no_grad(), _stream_of(call):
+            if call.stream is None:
+                compat.set_host_timeout_s(call.group, max(call.timeout_s, 0.001))
+            result = self._result(call, _tensor(call.send))
+            if call.stream is None:
+                return result.contiguous()
+            _tensor(call.recv).copy_(result.reshape(-1))
+            return None
+
+    def _result(self, call: FunctionCall, operand: torch.Tensor) -> torch.Tensor:
+        tensors, others = self._arguments(call, operand)
+        run = self._way.overload if self._way.run is None else self._way.run
+        result = run(*tensors, **{**others, **self._way.parameters})
+        if not isinstance(result, torch.Tensor):
+            raise TypeError(f"the function has returned {type(result).__name__}, and the result of a collective is one tensor")
+        if result.dtype != operand.dtype or result.device != operand.device:
+            raise TypeError(
+                f"the function has returned {result.dtype} on {result.device}, and its operand is {operand.dtype} on {operand.device}"
+            )
+        if result.numel() != call.recv.count:
+            raise ValueError(
+                f"the function has returned {result.numel()} elements, and the result of this {call.collective.name.lower()} has "
+                f"{call.recv.count}"
+            )
+        return result
+
+    def _arguments(self, call: FunctionCall, operand: torch.Tensor) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        """The operand by its position, and the other arguments of the operator by their names, as PyTorch gives them."""
+        declaration = self._declaration
+        named: dict[str, Any] = {}
+        for each in self._way.overload._schema.arguments:
+            if each.name == declaration.tensor:
+                continue
+            if each.name == declaration.group:
+                named[each.name] = call.group.group_name
+            elif each.name == declaration.reduction:
+                named[each.name] = _REDUCTION_WORDS[call.reduction]
+            elif each.has_default_value():
+                named[each.name] = each.default_value
+        return [operand], named
+
+
+def _stream_of(call: FunctionCall) -> Any:
+    if call.stream is None:
+        return contextlib.nullcontext()
+    device = torch.device("cuda", call.send.device)
+    return torch.cuda.stream(torch.cuda.ExternalStream(call.stream, device=device))
+
+
+class _CudaMemory:
+    """Device memory as an object from which PyTorch makes a tensor of bytes without a copy."""
+
+    def __init__(self, address: int, size_bytes: int):
+        self.__cuda_array_interface__ = {
+            "shape": (size_bytes,), "typestr": "|u1", "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
+def _tensor(memory: Any) -> torch.Tensor:
+    """The memory of an operand as a tensor of one dimension."""
+    dtype, size_bytes = _DTYPES[memory.dtype], memory.count * memory.dtype.size_bytes
+    if memory.device is not None:
+        if size_bytes == 0:
+            return torch.empty(0, dtype=dtype, device=torch.device("cuda", memory.device))
+        bytes_there = torch.as_tensor(_CudaMemory(memory.address, size_bytes), device=torch.device("cuda", memory.device))
+        return bytes_there.view(dtype)
+    if size_bytes == 0:
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer((ctypes.c_char * size_bytes).from_address(memory.address), dtype=dtype)
+
+
+def _choice_name(overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any]) -> str:
+    """The name of the choice: "ring?chunk_size=65536"; of the operator itself, "lib.op"."""
+    if run is None:
+        algorithm = declarations.name_of(overload).replace("::", ".")
+    else:
+        algorithm = getattr(run, "__name__", type(run).__name__)
+    if prefix and run is not None:
+        algorithm = f"{prefix}.{algorithm}"
+    name = _word(algorithm)
+    if parameters:
+        name += "?" + "&".join(f"{_word(key)}={_word(str(value))}" for key, value in sorted(parameters.items()))
+    if len(name) > _NAME_CHARACTERS_MAX:
+        raise ValueError(
+            f"register_custom_op_autotuning: the name of a choice has at most {_NAME_CHARACTERS_MAX} characters, and {name!r} has "
+            f"{len(name)}; give the function another name, or fewer parameters"
+        )
+    return name
+
+
+def _word(text: str) -> str:
+    """The text in the characters that names of choices may have."""
+    return re.sub(r"[^a-z0-9_.-]", "_", text.lower()) or "_"
+
+
+def _check_arguments(name: str, way: Registered) -> None:
+    """Raises ValueError if cotune would not know an argument of the operator for the function."""
+    declaration = declarations.of(way.overload)
+    known = {declaration.tensor, declaration.group, declaration.reduction, *way.parameters}
+    for each in way.overload._schema.arguments:
+        if each.name not in known and not each.has_default_value():
+            raise ValueError(
+                f"register_custom_op_autotuning of {name}: the operator has the argument {each.name} beside its operand and its "
+                f"group, for which cotune has no value; give one in each CustomOpConfig, or a default in the schema"
+            )
+        if each.name in way.parameters and each.name in (declaration.tensor, declaration.group):
+            raise ValueError(
+                f"register_custom_op_autotuning of {name}: a CustomOpConfig has the parameter {each.name}, which is the operand or the "
+                "group of the operator; leave it out"
+            )
+
+
+def _version(ways: Sequence[Registered], process_group: Any) -> str:
+    """Differs if the code of a function, PyTorch or the backend of the process group is another one."""
+    digest = hashlib.sha256()
+    for way in ways:
+        digest.update(f"{way.name}\0{way.overload._schema}\0{sorted(way.parameters.items())}\0".encode())
+        digest.update(_code_text(getattr(way.run, "__code__", None)).encode())
+    return f"{digest.hexdigest()[:16]} torch {torch.__version__} {compat.group_backend(process_group)}"
+
+
+def _code_text(code: types.CodeType | None) -> str:
+    """What a function does, as text without addresses of memory; "" for callables that have no code."""
+    if code is None:
+        return ""
+    constants = [_code_text(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
