@@ -187,9 +187,9 @@ class _Runner:
         with torch.no_grad(), _stream_of(call):
             if call.stream is None:
                 compat.set_host_timeout_s(call.group, max(call.timeout_s, 0.001))
-            result = self._result(call, _tensor(call.send))
-            if call.stream is None:
-                return result.contiguous()
+                return self._result(call, _tensor(call.send)).contiguous()
+            # The operand is that of the call, and functions may write to theirs.
+            result = self._result(call, _tensor(call.send).clone())
             _tensor(call.recv).copy_(result.reshape(-1))
             return None
 

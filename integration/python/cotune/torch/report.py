@@ -17,7 +17,7 @@ import torch
 from cotune import _interrupt, _native
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
-from cotune.torch import decisions, groups, library, origins
+from cotune.torch import decisions, function_choices, groups, library, origins
 from cotune.torch.log import log
 from cotune.torch.manifest import Entry, parse_manifest
 from cotune.torch.origins import Origin
@@ -105,9 +105,21 @@ def measured_size(answer: dict[str, Any]) -> dict[str, Any] | None:
     return next((each for each in answer["measured"] or [] if each["bytes"] == answer["bytes"]), None)
 
 
+def _functions_behind(timed: list[dict[str, Any]], choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The user's own functions that are not among the first choices: with their times, and then those that have none."""
+    slower = [each for each in timed[_CHOICES_MAX:] if _is_function(each)]
+    return slower + [each for each in choices if _is_function(each) and not each["time_us"]]
+
+
+def _is_function(choice: dict[str, Any]) -> bool:
+    return choice["choice"].startswith(f"{function_choices.NAME}/")
+
+
 def _choice_line(choice: dict[str, Any], runs: str, base_us: float) -> str:
     """`base_us`: the time of the choice `runs`; 0: that has no time."""
     time_us = choice["time_us"]
+    if not time_us:
+        return f"  {choice['choice']:<48} {'left out':>12}         ({choice['reason'] or choice['outcome']})"
     notes = ["runs"] if choice["choice"] == runs else []
     if choice["is_default"]:
         notes.append("default")
@@ -139,8 +151,9 @@ def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
         key=lambda each: (each["choice"] != runs, _ORDER.get(each["outcome"], 3), each["time_us"]),
     )
     base_us = timed[0]["time_us"] if timed and timed[0]["choice"] == runs else 0
-    lines = [head, *(_choice_line(each, runs, base_us) for each in timed[:_CHOICES_MAX])]
-    left = len(measured["choices"]) - min(len(timed), _CHOICES_MAX)
+    shown = timed[:_CHOICES_MAX] + _functions_behind(timed, measured["choices"])
+    lines = [head, *(_choice_line(each, runs, base_us) for each in shown)]
+    left = len(measured["choices"]) - len(shown)
     more = f", {left} more choices" if left > 1 else ", 1 more choice" if left else ""
     why = measured["why"]
     if measured["winner"] != runs:
