@@ -191,6 +191,18 @@ Error WithNumber(Error error, uint64_t number, const LaunchContext& context) {
   return error;
 }
 
+// The caller counts on its functions, and would not look for the reason.
+void WarnOfLeftOut(const JobOptions& options, const Job& job, CallerLog& log) {
+  for (const std::shared_ptr<Backend>& own : options.catalogue.own_backends) {
+    for (const PluginReport& report : job.plugin_reports()) {
+      if (report.backend != own->name() || report.reason.empty()) continue;
+      EmitLine(log, Severity::kWarning,
+               fmt::format("the functions of the caller ({}) are left out: {}", report.backend,
+                           report.reason));
+    }
+  }
+}
+
 Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) {
   COTUNE_TRY(const cotune_group_options options, ReadOptions(given, "cotune_group_options"));
   const uint64_t number = CountUnnamed(options);
@@ -206,6 +218,7 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
   if (node->job->rank() == 0) {
     for (const std::string& warning : node->job->setting_warnings())
       EmitLine(*log, Severity::kWarning, warning);
+    WarnOfLeftOut(job_options, *node->job, *log);
   }
   DatabasePlan database{
       DatabasePath(settings.database, ProcessEnvironment(), node->job->fingerprint()),

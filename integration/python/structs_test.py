@@ -21,6 +21,7 @@ PREFIXES = {
     constants.Reduction: "COTUNE_REDUCE_",
     constants.GroupMemory: "COTUNE_GROUP_MEMORY_",
     constants.Numerics: "COTUNE_NUMERICS_",
+    _structs.FunctionFlag: "COTUNE_FUNCTION_",
 }
 
 

@@ -1,6 +1,7 @@
 """The structs of cotune.h, field by field; structs_test.py compares them with the header."""
 
 import ctypes
+import enum
 
 _INT32, _UINT32 = ctypes.c_int32, ctypes.c_uint32
 _INT64, _UINT64 = ctypes.c_int64, ctypes.c_uint64
@@ -75,7 +76,11 @@ class FunctionGroupInfo(Struct):
     ]
 
 
-FUNCTION_CAPTURABLE, FUNCTION_REPRODUCIBLE = 1, 2
+
+class FunctionFlag(enum.IntFlag):
+    CAPTURABLE = 1
+    REPRODUCIBLE = 2
+
 
 # The state of a group stays an address, which is 0 for NULL.
 FUNCTION_RUN = ctypes.CFUNCTYPE(
@@ -227,6 +232,10 @@ class Call(Struct):
 STRUCTS: dict[str, type[Struct]] = {
     "cotune_error": Error,
     "cotune_store": Store,
+    "cotune_function_call": FunctionCall,
+    "cotune_function": Function,
+    "cotune_function_group_info": FunctionGroupInfo,
+    "cotune_functions": Functions,
     "cotune_group_options": GroupOptions,
     "cotune_tensor": Tensor,
     "cotune_program_value": ProgramValue,

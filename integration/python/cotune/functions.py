@@ -142,8 +142,8 @@ class FunctionsAdapter:
 
     def _entry(self, function: Function) -> _structs.Function:
         where = f"function {function.name!r}"
-        flags = (function.is_capturable * _structs.FUNCTION_CAPTURABLE) | (
-            function.is_reproducible * _structs.FUNCTION_REPRODUCIBLE
+        flags = (function.is_capturable * _structs.FunctionFlag.CAPTURABLE) | (
+            function.is_reproducible * _structs.FunctionFlag.REPRODUCIBLE
         )
         return _structs.Function(
             flags=flags,

@@ -209,12 +209,34 @@ def group_backend(group: Any) -> str:
     """The name of a group's backend, as "gloo", "nccl", "fake" or "cpu:gloo,cuda:nccl"."""
     try:
         return str(torch.distributed.get_backend_config(group))
-    except (RuntimeError, ValueError, AttributeError):
+    except (RuntimeError, ValueError, AttributeError, TypeError):
         pass
     try:
         return str(torch.distributed.get_backend(group))
     except (RuntimeError, ValueError):
         return "unknown"
+
+
+def backend_to_repeat(group: Any) -> str:
+    """The backend by which new_group() makes another group like this one."""
+    try:
+        name = str(torch.distributed.get_backend(group))
+    except (RuntimeError, ValueError):
+        name = "undefined"
+    # A group with one backend for each kind of device has no single one.
+    return group_backend(group) if name == "undefined" else name
+
+
+def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str, timeout_s: float) -> Any:
+    """Collective over the global ranks `ranks`: a process group with a name that the caller chooses, equal on all of them.
+
+    new_group() chooses the name by the number of process groups that the process has, which may differ from rank to rank.
+    """
+    module = _need("torch.distributed.distributed_c10d")
+    make = _need("torch.distributed.distributed_c10d", "_new_process_group_helper")
+    group, _ = make(len(ranks), rank, ranks, backend, store, name, timeout=datetime.timedelta(seconds=timeout_s))
+    module._world.pg_group_ranks[group] = {each: place for place, each in enumerate(ranks)}
+    return group
 
 
 def overlap_passes() -> list[str]:

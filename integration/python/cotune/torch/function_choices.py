@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import datetime
 import hashlib
 import re
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -112,12 +111,15 @@ def forget_all() -> None:
         _registry.by_overload.clear()
 
 
-def functions_of(process_group: Any) -> Functions | None:
-    """The functions as choices of the group of cotune for a process group; None if nothing is registered."""
+def functions_of(process_group: Any, store: Any, prefix: str) -> Functions | None:
+    """The functions as choices of the group of cotune for a process group; None if nothing is registered.
+
+    Their own process groups meet by the store, under names that begin with `prefix`, which no other group has.
+    """
     ways = registered()
     if not ways:
         return None
-    groups = _Groups(process_group)
+    groups = _Groups(process_group, store, prefix)
     return Functions(
         functions=[_function(each) for each in ways],
         name=NAME,
@@ -136,31 +138,56 @@ def is_own(name: str) -> bool:
 _own_groups: set[str] = set()
 
 
+@dataclasses.dataclass(eq=False)
+class _OwnGroup:
+    """A process group for functions.
+
+    Attributes:
+      process_group: the group.
+      lock: is held to change `running`.
+      running: how many functions run in it now.
+    """
+
+    process_group: Any
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    running: int = 0
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        with self.lock:
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.running -= 1
+
+
 class _Groups:
     """Makes the process groups in which functions communicate, one for each attempt."""
 
-    def __init__(self, process_group: Any):
+    def __init__(self, process_group: Any, store: Any, prefix: str):
         self._process_group = process_group
+        self._store = store
+        self._prefix = prefix
         self._global_ranks = compat.global_ranks(process_group)
-        self._backend = compat.group_backend(process_group)
+        self._backend = compat.backend_to_repeat(process_group)
 
     def open(self, made: FunctionGroup) -> Any:
         ranks = [self._global_ranks[each] for each in made.job_ranks]
         timeout_s = compat.group_timeout_s(self._process_group, -1 if made.device is None else made.device)
-        group = torch.distributed.new_group(
-            ranks,
-            timeout=datetime.timedelta(seconds=timeout_s),
-            backend=self._backend,
-            use_local_synchronization=True,
-        )
-        _own_groups.add(group.group_name)
-        return group
+        name = f"{self._prefix}/{made.name}"
+        group = compat.make_group(ranks, made.rank, self._backend, self._store, name, timeout_s)
+        _own_groups.add(name)
+        return _OwnGroup(group)
 
-    def close(self, group: Any) -> None:
-        # The process group may be gone: destroy_process_group() ends all of them.
-        if compat.resolve_group(group.group_name) is group:
-            torch.distributed.destroy_process_group(group)
-        _own_groups.discard(group.group_name)
+    def close(self, own: _OwnGroup) -> None:
+        """Ends the connections, so that functions of other ranks do not wait for this one, unless a function uses them."""
+        with own.lock:
+            # destroy_process_group() of the user ends all groups.
+            is_there = compat.resolve_group(own.process_group.group_name) is own.process_group
+            if own.running == 0 and is_there:
+                torch.distributed.destroy_process_group(own.process_group)
 
 
 def _function(way: Registered) -> Function:
@@ -184,9 +211,9 @@ class _Runner:
 
     def __call__(self, call: FunctionCall) -> Any:
         # It is on a thread of cotune's, with PyTorch's settings of a new thread.
-        with torch.no_grad(), _stream_of(call):
+        with torch.no_grad(), _stream_of(call), call.group.use():
             if call.stream is None:
-                compat.set_host_timeout_s(call.group, max(call.timeout_s, 0.001))
+                compat.set_host_timeout_s(call.group.process_group, max(call.timeout_s, 0.001))
                 return self._result(call, _tensor(call.send)).contiguous()
             # The operand is that of the call, and functions may write to theirs.
             result = self._result(call, _tensor(call.send).clone())
@@ -218,7 +245,7 @@ class _Runner:
             if each.name == declaration.tensor:
                 continue
             if each.name == declaration.group:
-                named[each.name] = call.group.group_name
+                named[each.name] = call.group.process_group.group_name
             elif each.name == declaration.reduction:
                 named[each.name] = _REDUCTION_WORDS[call.reduction]
             elif each.has_default_value():

@@ -370,7 +370,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 call_timeout_s=timeout_s,
                 log=LinesOfGroup(),
                 ignores_database=_settings.database is None,
-                functions=function_choices.functions_of(process_group),
+                functions=function_choices.functions_of(process_group, meeting.store, f"cotune/{name}/{attempt}"),
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = _reason_of(error)

@@ -1,0 +1,161 @@
+"""Python functions that race for custom operators: what can be registered, and under which names. No library is needed."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+from unittest import mock
+
+import torch
+
+import cotune.torch
+from cotune.constants import Collective, DType, Reduction
+from cotune.torch import custom_op_autotuning, declarations, function_choices
+from cotune.torch.custom_op_autotuning import CustomOpConfig
+
+_library = torch.library.Library("cotune_functions", "DEF")
+for schema in (
+    "total(Tensor x, str group_name) -> Tensor",
+    "named(Tensor x, str how, str group_name, int retries=3) -> Tensor",
+    "scaled(Tensor x, float scale, str group_name) -> Tensor",
+    "gather(Tensor x, str group_name) -> Tensor",
+    "undeclared(Tensor x, str group_name) -> Tensor",
+):
+    _library.define(schema)
+ops = torch.ops.cotune_functions
+
+
+def ring(x: torch.Tensor, group_name: str, **parameters: Any) -> torch.Tensor:
+    return x
+
+
+def tree(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    return x * 2
+
+
+class Test(unittest.TestCase):
+    def setUp(self) -> None:
+        patched = mock.patch.dict(declarations._declared, clear=True)
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.addCleanup(function_choices.forget_all)
+        for name, options in (
+            ("total", {}), ("named", {"reduction": "how"}), ("scaled", {}), ("gather", {"kind": "all_gather"}),
+        ):  # fmt: skip
+            cotune.torch.declare_collective(
+                f"cotune_functions::{name}", **({"kind": "all_reduce", "tensor": "x", "group": "group_name"} | options)
+            )
+
+    def register(self, operator: Any, *configs: Any, **options: Any) -> None:
+        cotune.torch.register_custom_op_autotuning(operator, list(configs), **options)
+
+    def names(self) -> list[str]:
+        return [each.name for each in function_choices.registered()]
+
+
+class NamesTest(Test):
+    def test_a_choice_is_named_by_its_function_and_its_parameters(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(ring, chunk_size=4, Mode="Fast!"), CustomOpConfig(tree))
+        self.assertEqual(self.names(), ["cotune_functions.total", "ring?mode=fast_&chunk_size=4", "tree"])
+
+    def test_a_name_of_the_registration_is_put_before(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(ring), CustomOpConfig(), name="fast")
+        self.assertEqual(self.names(), ["cotune_functions.total", "fast.ring"])
+
+    def test_an_operator_with_parameters_is_a_choice_of_its_own(self) -> None:
+        self.register(ops.named.default, CustomOpConfig(retries=5))
+        self.assertEqual(self.names(), ["cotune_functions.named", "cotune_functions.named?retries=5"])
+
+    def test_a_second_registration_replaces_the_first(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(ring))
+        self.register(ops.total.default, CustomOpConfig(tree))
+        self.assertEqual(self.names(), ["cotune_functions.total", "tree"])
+
+    def test_one_function_for_two_operators_of_a_kind_is_one_choice(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(ring))
+        self.register(ops.named.default, CustomOpConfig(ring))
+        self.assertEqual(self.names(), ["cotune_functions.named", "cotune_functions.total", "ring"])
+
+    def test_two_choices_of_one_name_are_refused(self) -> None:
+        other = lambda x, group_name: x + 1  # noqa: E731
+        other.__name__ = "ring"
+        with self.assertRaisesRegex(ValueError, "two functions would be the choice python/ring; give one of them another name"):
+            self.register(ops.total.default, CustomOpConfig(ring), CustomOpConfig(other))
+        self.register(ops.total.default, CustomOpConfig(ring))
+        with self.assertRaisesRegex(ValueError, "two functions would be the choice python/ring"):
+            self.register(ops.gather.default, CustomOpConfig(ring))
+        self.assertEqual(self.names(), ["cotune_functions.total", "ring"])
+
+
+class RefusalsTest(Test):
+    def test_what_cannot_be_registered(self) -> None:
+        total, config = ops.total.default, CustomOpConfig(tree)
+        for error, text, operator, configs, options in (
+            (TypeError, "the operator is what torch.library.custom_op returns or an overload", "cotune_functions::total", [config], {}),
+            (ValueError, "configs is a list of CustomOpConfig with one entry or more, and not \\[\\]", total, [], {}),
+            (TypeError, "each config is a CustomOpConfig, and not <function tree", total, [tree], {}),
+            (ValueError, "has config_patches, which are options of Inductor", total, [CustomOpConfig(tree, {"a": 1})], {}),
+            (TypeError, "name is a str or None, and not 3", total, [config], {"name": 3}),
+            (ValueError, "undeclared: nobody has declared which collective it is", ops.undeclared.default, [config], {}),
+            (ValueError, "the operator has the argument scale beside its operand", ops.scaled.default, [config], {}),
+            (ValueError, "has the parameter group_name, which is the operand or the group", total, [CustomOpConfig(ring, group_name="0")], {}),
+            (ValueError, "has at most 80 characters", total, [CustomOpConfig(ring, chunk="4" * 90)], {}),
+            (ValueError, "input_gen_fns is not used: cotune measures with operands of its own", total, [config], {"input_gen_fns": {"x": ring}}),
+            (ValueError, "config_generator is not used: .*list the configs", total, [config], {"config_generator": ring}),
+            (ValueError, "dispatch_on is not used: cotune chooses by the size", total, [config], {"dispatch_on": {"dim": 1}}),
+            (ValueError, "split_points is not used", total, [config], {"split_points": [1]}),
+            (ValueError, "benchmark_with_cudagraphs is not used", total, [config], {"benchmark_with_cudagraphs": True}),
+            (ValueError, "min_speedup_threshold is 1.1", total, [config], {"min_speedup_threshold": 1.1}),
+        ):  # fmt: skip
+            with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                self.register(operator, *configs, **options)
+        self.assertEqual(self.names(), [])
+        with self.assertRaisesRegex(TypeError, "the decomposition is a function or None, and not 3"):
+            CustomOpConfig(3)
+
+    def test_a_group_that_exists_knows_its_choices(self) -> None:
+        made = mock.Mock(group=object())
+        made.name = "0"
+        with mock.patch.object(custom_op_autotuning.groups, "entries", lambda: [made]):
+            with self.assertRaisesRegex(ValueError, "process group '0' has its group of cotune already.*register in front of"):
+                self.register(ops.total.default, CustomOpConfig(tree))
+
+    def test_the_operator_itself_needs_a_value_for_each_argument(self) -> None:
+        with self.assertRaisesRegex(ValueError, "the operator has the argument scale"):
+            # The operator itself races as well, without a value for it.
+            self.register(ops.scaled.default, CustomOpConfig(ring, scale=2.0))
+
+
+class FunctionsTest(Test):
+    def made(self) -> Any:
+        return function_choices.functions_of(mock.Mock(size=lambda: 2), None, "prefix")
+
+    def test_nothing_is_registered(self) -> None:
+        self.assertIsNone(function_choices.functions_of(None, None, "prefix"))
+
+    def test_a_function_runs_the_collective_of_its_operator(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(ring))
+        self.register(ops.named.default, CustomOpConfig(tree))
+        by_name = {each.name: each for each in self.made().functions}
+        self.assertEqual(list(by_name), ["cotune_functions.named", "cotune_functions.total", "ring", "tree"])
+        for name, reductions in (("ring", [Reduction.SUM]), ("tree", [])):
+            self.assertEqual(by_name[name].collectives, (Collective.ALL_REDUCE,))
+            self.assertEqual(by_name[name].reductions, reductions, "none: all, given by an argument")
+            self.assertIn(DType.BF16, by_name[name].dtypes)
+
+    def test_the_version_is_that_of_the_code(self) -> None:
+        versions = set()
+        for body in ("x", "x + 1", "x + 2"):
+            scope: dict[str, Any] = {}
+            exec(f"def ring(x, group_name): return {body}", scope)
+            self.register(ops.total.default, CustomOpConfig(scope["ring"]))
+            first, again = self.made().version, self.made().version
+            self.assertEqual(first, again)
+            versions.add(first)
+        self.register(ops.total.default, CustomOpConfig(scope["ring"], chunk=1))
+        versions.add(self.made().version)
+        self.assertEqual(len(versions), 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,182 @@
+"""A rank under torchrun whose Python functions race for a custom operator.
+
+usage: function_ranks.py CASE
+
+CASE: "right": all functions are right, and each is forced once; "faulty": some are wrong, raise or do not return on rank 1
+alone; "differs": rank 1 has another function. Prints one JSON object on every rank: {"rank", "error": what differs from the
+eager values, or "", "choices": {choice: [outcome, reason]} of the functions, "runs": the choice that runs, "groups": the
+names of the process groups in which the functions communicated, "explains": the text of cotune.torch.explain()}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _resolve_process_group
+
+import cotune.torch
+from cotune.torch import CustomOpConfig, groups, report
+
+RANK = int(os.environ["RANK"])
+ROWS, COLUMNS = 6, 16
+found: dict = {"rank": RANK, "error": "", "choices": {}, "runs": "", "groups": []}
+_awakes = threading.Event()
+
+
+@torch.library.custom_op("functions::all_reduce", mutates_args=())
+def all_reduce(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    result = x.clone()
+    op = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[how]
+    dist.all_reduce(result, op, group=_resolve_process_group(group_name))
+    return result
+
+
+@all_reduce.register_fake
+def _(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("functions::all_gather", mutates_args=())
+def all_gather(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    group = _resolve_process_group(group_name)
+    parts = [torch.empty_like(x) for _ in range(group.size())]
+    dist.all_gather(parts, x, group=group)
+    return torch.cat(parts)
+
+
+@all_gather.register_fake
+def _(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    return x.new_empty((x.shape[0] * _resolve_process_group(group_name).size(), *x.shape[1:]))
+
+
+def by_library(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    """Writes to its operand, as it may."""
+    found["groups"].append(group_name)
+    op = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[how]
+    dist.all_reduce(x, op, group=_resolve_process_group(group_name))
+    return x
+
+
+def by_gathering(x: torch.Tensor, how: str, group_name: str, pieces: int) -> torch.Tensor:
+    group = _resolve_process_group(group_name)
+    results = []
+    for piece in x.tensor_split(pieces):
+        parts = [torch.empty_like(piece) for _ in range(group.size())]
+        dist.all_gather(parts, piece.contiguous(), group=group)
+        stacked = torch.stack(parts)
+        results.append(stacked.sum(0).to(x.dtype) if how == "sum" else stacked.amax(0))
+    return torch.cat(results).reshape(-1, 1)  # any shape
+
+
+def wrong(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    """Nowhere right, because relu hides wrong values below zero."""
+    return by_gathering(x, how, group_name, 1) + (RANK == 1)
+
+
+def raises(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    if RANK == 1:
+        raise LookupError("no route")
+    return by_library(x, how, group_name)
+
+
+def hangs(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    if RANK == 1:
+        _awakes.wait()
+    return by_library(x, how, group_name)
+
+
+def silent(x: torch.Tensor, how: str, group_name: str) -> None:
+    """Has no result."""
+
+
+def too_long(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    return torch.cat([by_gathering(x, how, group_name, 1).reshape(-1), x])
+
+
+def gathers(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    group = _resolve_process_group(group_name)
+    result = x.new_empty(group.size() * x.numel())
+    dist.all_gather(list(result.chunk(group.size())), x, group=group)
+    return result
+
+
+def layer(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    name = dist.group.WORLD.group_name
+    return all_gather(torch.relu(all_reduce(x, "sum", name) + bias), name)
+
+
+def given(call: int) -> torch.Tensor:
+    """Small integers, whose sums are exact."""
+    generator = torch.Generator().manual_seed(100 * call + RANK)
+    return torch.randint(-8, 8, (ROWS, COLUMNS), generator=generator).float()
+
+
+def run(calls: int) -> None:
+    torch._dynamo.reset()
+    compiled, bias = torch.compile(layer, fullgraph=True), torch.full((1, COLUMNS), 2.0)
+    for call in range(calls):
+        x = given(call)
+        before = x.clone()
+        got, expected = compiled(x, bias), layer(x, bias)
+        if not torch.equal(got, expected):
+            found["error"] += f"call {call}: {got} and not {expected}; "
+        if not torch.equal(x, before):
+            found["error"] += f"call {call}: the operand is changed; "
+
+
+def note_choices() -> None:
+    entry = next(each for each in groups.entries() if each.group is not None)
+    for text in entry.programs:
+        with entry.group._handle.exclusive() as address:
+            answer = report.explained(address, text, ROWS)
+        if "all_reduce" not in text:
+            continue
+        found["runs"] = answer["choice"]
+        for size in answer["measured"] or []:
+            found["choices"] |= {
+                each["choice"]: [each["outcome"], each["reason"]]
+                for each in size["choices"]
+                if "python/" in each["choice"]
+            }
+
+
+def register(case: str) -> None:
+    declare = {"tensor": "x", "group": "group_name"}
+    cotune.torch.declare_collective("functions::all_reduce", kind="all_reduce", reduction="how", **declare)
+    cotune.torch.declare_collective("functions::all_gather", kind="all_gather", **declare)
+    configs = [CustomOpConfig(by_library), CustomOpConfig(by_gathering, pieces=1), CustomOpConfig(by_gathering, pieces=3)]
+    if case == "faulty":
+        configs += [CustomOpConfig(each) for each in (wrong, raises, hangs, silent, too_long)]
+    if case == "differs" and RANK == 1:
+        configs.pop()
+    cotune.torch.register_custom_op_autotuning(all_reduce, configs)
+    cotune.torch.register_custom_op_autotuning(all_gather, [CustomOpConfig(gathers)])
+
+
+def main() -> int:
+    case = sys.argv[1]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    register(case)
+    forced = {"force": json.loads(os.environ["FORCE"])} if "FORCE" in os.environ else {}
+    cotune.torch.enable(tables=False, **forced)
+    run(calls=4)
+    note_choices()
+    found["groups"] = sorted(set(found["groups"]))
+    found["explains"] = cotune.torch.explain()
+    _awakes.set()
+    # One write a rank: lines of two ranks must not mix.
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

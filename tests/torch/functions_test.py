@@ -1,0 +1,63 @@
+"""Python functions as choices of custom operators, on real ranks."""
+
+import json
+import unittest
+
+from testing.torchrun import Tree
+
+RIGHT = ("python/by_library", "python/by_gathering?pieces=1", "python/by_gathering?pieces=3", "python/functions.all_reduce")
+
+
+class FunctionsTest(unittest.TestCase):
+    def run_ranks(self, case: str, ranks: int = 2, **environment: str):
+        ended = Tree().start(ranks, "function_ranks.py", case, **environment)
+        self.assertEqual(ended.exit_code, 0, ended.text)
+        found = sorted(map(json.loads, ended.out.splitlines()), key=lambda each: each["rank"])
+        self.assertEqual([each["rank"] for each in found], list(range(ranks)), ended.text)
+        self.assertEqual([each["error"] for each in found], [""] * ranks)
+        return found, ended
+
+    def test_functions_race_beside_the_choices_of_backends(self):
+        for ranks in (2, 4):
+            found, _ = self.run_ranks("right", ranks)
+            self.assertEqual(len({each["runs"] for each in found}), 1, "all ranks run one choice")
+            for each in found:
+                self.assertEqual(sorted(each["choices"]), sorted(RIGHT))
+                for choice, (outcome, reason) in each["choices"].items():
+                    self.assertIn(outcome, ("timed", "outpaced", "lost_heat"), f"{choice}: {reason}")
+                self.assertEqual(len(each["groups"]), 1, "one process group of their own")
+                self.assertNotIn("0", each["groups"], "which is not that of the model")
+                # The eager calls that the values are compared with: an all_reduce and an all_gather in each of 4 calls.
+                self.assertIn("at most 8 in its process group", each["explains"])
+
+    def test_a_forced_function_runs_in_the_compiled_graph(self):
+        for choice in RIGHT:
+            found, _ = self.run_ranks("right", FORCE=json.dumps({"all_reduce": choice, "all_gather": "python/gathers"}))
+            for each in found:
+                self.assertIn(f" {choice} ", each["explains"])
+
+    def test_a_function_with_a_fault_on_one_rank_is_left_out_on_all(self):
+        found, ended = self.run_ranks("faulty", COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT="3s")
+        for each in found:
+            for choice in RIGHT:
+                outcome, reason = each["choices"][choice]
+                self.assertIn(outcome, ("timed", "outpaced", "lost_heat"), f"{choice}: {reason}")
+            for choice, reason in (
+                ("wrong", r"rank 1: .*wrong"),
+                ("raises", r"rank 1: .*LookupError: no route"),
+                ("hangs", r"rank 1: .*function python/hangs has not returned"),
+                ("silent", r"the function has returned NoneType"),
+                ("too_long", r"the function has returned 192 elements, and the result of this all_reduce has 96"),
+            ):
+                self.assertRegex(each["choices"][f"python/{choice}"][1], reason, each["choices"])
+            self.assertGreater(len(each["groups"]), 1, "a new process group after each failure")
+
+    def test_ranks_with_other_functions_run_without_them(self):
+        found, ended = self.run_ranks("differs")
+        for each in found:
+            self.assertEqual(each["choices"], {})
+        self.assertRegex(ended.err, "python.* is left out|backend python")
+
+
+if __name__ == "__main__":
+    unittest.main()
