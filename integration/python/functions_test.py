@@ -31,7 +31,7 @@ class Mesh:
     def open(self, made: FunctionGroup) -> list[socket.socket | None]:
         """Rank r listens for the ranks above it."""
         self.opened.append(made)
-        key = made.name.replace("/", "_")
+        key = f"{self.job.id}.{made.name}".replace("/", "_")  # the folder is that of all jobs of a test
         links: list[socket.socket | None] = [None] * made.world_size
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.job.path(f"{key}.{made.rank}")))
