@@ -166,7 +166,7 @@ TEST(Disagreement, OnForce) {
   StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
     if (rank == kOdd) own.force = true;
   });
-  ExpectAllName(ranks, "force");
+  ExpectAllName(ranks, "measure again (--force)");
 }
 
 TEST(Disagreement, OnATrace) {
