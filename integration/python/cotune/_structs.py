@@ -61,6 +61,7 @@ class GroupOptions(Struct):
         ("ignores_database", _INT32),
         ("reserved", _UINT32),
         ("store", ctypes.POINTER(Store)),
+        ("force", _TEXT),
     ]
 
 

@@ -5,10 +5,10 @@ import json
 import logging
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cotune import _structs
-from cotune._creation import create, created_error, encoded, joined, nanoseconds
+from cotune._creation import create, created_error, encoded, force_text, joined, nanoseconds
 from cotune._handle import GroupHandle
 from cotune._interrupt import keeper
 from cotune._native import library
@@ -56,6 +56,7 @@ class Group:
         call_timeout_s: float = 30.0,
         log: "Log | logging.Logger | None" = None,
         ignores_database: bool = False,
+        force: "Mapping[str, str] | str | None" = None,
     ):
         """Joins the job and makes its group of all ranks.
 
@@ -76,6 +77,9 @@ class Group:
           log: takes each line of the log (see cotune.log.Log), from any thread, one at a time; it
             calls nothing of the group. None: warnings and errors go to standard error.
           ignores_database: begin with the default choices; no tuned database is looked for.
+          force: the choices that collectives run whatever was measured, {"all_reduce": "host/ring"}
+            or "all_reduce=host/ring", equal on all ranks; a call for which one is refused or not
+            listed runs what it would run otherwise. None: the setting force.
 
         Raises UsageError for options that do not fit together, RankLostError or DeadlineError when
         ranks do not come in time, MachineError and PluginError when no backend can be used. One
@@ -98,6 +102,7 @@ class Group:
             join_timeout_ns=nanoseconds(join_timeout_s, "join_timeout_s"),
             call_timeout_ns=nanoseconds(call_timeout_s, "call_timeout_s"),
             ignores_database=int(ignores_database),
+            force=encoded(force_text(force)),
         )
         if world_size is not None and world_size < 1:
             raise usage_error(
