@@ -62,10 +62,10 @@ TEST_F(ForceTest, ATuneMeasuresNothingThatIsForcedAndExplainSaysWhatRuns) {
 
   const ProgramEnd forced = Explain("1K", kForce);
   ASSERT_EQ(forced.exit_code, 0) << forced.err;
-  EXPECT_TRUE(
-      Has(forced.out,
-          "runs: fake/wanted, because the setting force says so (--force-choice)\n  without that "
-          "setting:\n  runs: fake/fast"))
+  EXPECT_TRUE(Has(
+      forced.out,
+      "runs: fake/wanted, because the setting force demands it (--force-choice)\n  without that "
+      "setting:\n  runs: fake/fast"))
       << forced.out;
   const nlohmann::json explained = Document(Explain("1K", as_json))["result"];
   EXPECT_EQ(explained["forced"]["choice"], "fake/wanted");

@@ -56,8 +56,8 @@ struct CallExplanation {
   // The ranks have agreed on it for the collectives of the call (Agree), and without that the call
   // would run another choice.
   bool is_agreed = false;
-  // The setting `force` gives it the choice, whatever else the call would run. Of a program, a step
-  // has that choice.
+  // The setting `force` gives it the choice, whatever else the call would run. A program runs that
+  // choice in one of its steps.
   bool is_forced = false;
   // The reason for which a collective of the call does not run its forced choice; "" if each of
   // them does, and if none is forced.
@@ -225,7 +225,7 @@ class Dispatcher {
   // Returns the entry of a call on registered buffers if its forced choice runs on such buffers and
   // its backend has taken these; else nullptr.
   Result<const ForcedCall*> ForcedOnRegistered(const Call& call, const PlanKey& symmetric);
-  void SayRefused(const Problem& step, const std::string& refused);
+  void WarnOfRefusal(const Problem& step, const std::string& refused);
   // Forgets the keys that follow from agreements, settings and lists.
   void ForgetDerivedKeys();
   // Returns the first choice that the table has for the program, in the order in which they are
@@ -371,7 +371,7 @@ class Dispatcher {
   std::unordered_map<PlanKey, PlanKey, PlanKeyHash> followed_;
   // Calls with forced collectives, likewise.
   std::unordered_map<PlanKey, ForcedCall, PlanKeyHash> forced_;
-  std::set<Collective> said_refused_;
+  std::set<Collective> warned_of_refusal_;
   // The answers that Takes got by making a choice ready. Unlike followed_ they outlive agreements
   // and tables, because a capture cannot get them anew.
   mutable std::map<std::pair<Problem, ChoiceId>, bool> taken_;

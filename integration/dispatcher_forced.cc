@@ -40,7 +40,7 @@ Result<Dispatcher::ForcedCall> Dispatcher::MakeForced(const PlanKey& key, const 
     COTUNE_TRY(std::optional<ChoiceId> id, ForcedStep(each, stream, refused));
     if (!refused.empty()) {
       // Registered buffers are asked for again, as plain ones.
-      if (key.problem.cls.buffer_class == BufferClass::kPlain) SayRefused(each, refused);
+      if (key.problem.cls.buffer_class == BufferClass::kPlain) WarnOfRefusal(each, refused);
       if (call.refused.empty()) call.refused = std::move(refused);
     }
     has_forced = has_forced || id;
@@ -113,10 +113,10 @@ Result<const Dispatcher::ForcedCall*> Dispatcher::ForcedOnRegistered(const Call&
   return IsSymmetric(call, symmetric.problem, ChosenBy(*forced->key).backend()) ? forced : nullptr;
 }
 
-void Dispatcher::SayRefused(const Problem& step, const std::string& refused) {
-  // A call of nothing says nothing of the choice.
+void Dispatcher::WarnOfRefusal(const Problem& step, const std::string& refused) {
+  // Calls without elements are no concern of the user.
   if (rank_ != 0 || job_.lines() == nullptr || step.count == 0) return;
-  if (!said_refused_.insert(step.cls.collective).second) return;
+  if (!warned_of_refusal_.insert(step.cls.collective).second) return;
   EmitLine(
       *job_.lines(), Severity::kWarning,
       fmt::format("{} of {} bytes does not run its forced choice, {}; such calls run what they "

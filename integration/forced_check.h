@@ -1,4 +1,4 @@
-// Whether some backend in use has the choices that a user forces.
+// Tests whether some backend in use has the choices that a user forces.
 #ifndef COTUNE_INTEGRATION_FORCED_CHECK_H_
 #define COTUNE_INTEGRATION_FORCED_CHECK_H_
 

@@ -75,7 +75,7 @@ struct JobOptions {
   // ranks that a boot id places wrongly, and for tests that play several hosts on one.
   std::string host_identity;
   TuningSettings settings;
-  // Where the user gave settings.force, for messages.
+  // The place where the user gave settings.force, for messages.
   std::string force_origin = "the setting force";
   // The memory that the calls of this job work on. kCuda: of the rank's GPU, see
   // gpu::OrdinalOfRank.

@@ -231,7 +231,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   COTUNE_RETURN_IF_ERROR(ShareRankZeroStatus(job, opened, "open database"));
 
   AgreedFields agreed = {{"cotune version", request.cotune_version},
-                         {"measure again (--force)", request.force ? "true" : "false"},
+                         {"force", request.force ? "true" : "false"},
                          {"command", request.command},
                          {"trace", request.is_traced ? "true" : "false"}};
   for (const auto& [name, value] : job.fingerprint().machine)

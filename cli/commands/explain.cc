@@ -86,7 +86,7 @@ Result<ChoiceId> UnforcedStep(const Job& job, const Asked& asked, const Explanat
   return fallback.id;
 }
 
-// What the setting force does to the call, as the ranks of its job would find out.
+// Finds what the setting force makes of the call, as the ranks of its job would.
 Result<std::optional<ForcedAnswer>> ForcedAnswerOf(const Job& job, const Asked& asked,
                                                    const Explanation& explanation) {
   const ForcedChoices& forced = job.settings().force;

@@ -163,7 +163,7 @@ bool IsForced(const Explanation& explanation) {
   return explanation.forced && explanation.forced->choice;
 }
 
-// "" for a single collective. Those of the choice that runs.
+// The steps of the choice that runs; "" for a single collective.
 std::string StepsText(const Explanation& explanation) {
   if (!explanation.recipe) return "";
   return fmt::format("  steps: {}\n", RecipeText(*explanation.recipe));
@@ -175,7 +175,7 @@ std::string ForcedText(const Explanation& explanation) {
   const ForcedAnswer& forced = *explanation.forced;
   std::string text;
   if (forced.choice) {
-    text = fmt::format("  runs: {}, because the setting force says so ({})\n",
+    text = fmt::format("  runs: {}, because the setting force demands it ({})\n",
                        forced.choice->text(), forced.origin);
     text += StepsText(explanation);
   }

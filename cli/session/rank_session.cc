@@ -279,7 +279,7 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
     return process.console.PrintError(fits.error());
   }
   const auto job = JoinAlone(settings, plugins, memory, process);
-  // Here it is said once, and not by each rank.
+  // The user gets this error once, and not from each rank.
   const Status usable = job ? (*job)->CheckForced(ranks) : Status(Propagate(job));
   if (!usable) return process.console.PrintError(usable.error());
   SpawnRequest request;

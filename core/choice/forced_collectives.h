@@ -1,4 +1,4 @@
-// Whether collectives run the choices that the user forces.
+// Tests whether collectives run the choices that the user forces.
 #ifndef COTUNE_CORE_CHOICE_FORCED_COLLECTIVES_H_
 #define COTUNE_CORE_CHOICE_FORCED_COLLECTIVES_H_
 
@@ -14,7 +14,7 @@
 namespace cotune {
 
 // Returns the collectives of a program on plain buffers, each as the program calls it: some may be
-// in place. Of a single collective it returns the anchor itself. Pure.
+// in place. A single collective is the anchor itself, on its own buffers. Pure.
 std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
 
 // Returns the reason for which the choice does not run the collective that the list is for; nothing

@@ -15,7 +15,7 @@ namespace cotune {
 class ForcedChoices {
  public:
   // Reads "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536"; "" forces nothing. kUsage: the
-  // error says which element is wrong; whether a backend has the choices is not known here.
+  // error names the element that is wrong; whether a backend has the choices is not known here.
   static Result<ForcedChoices> Parse(std::string_view text);
 
   // Returns the forced choice of the collective; nullptr if there is none.

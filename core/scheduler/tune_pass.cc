@@ -239,7 +239,7 @@ Status TunePass::CheckChoices() {
     cells.push_back({&cell.place.node->program(), cell.place.problem(),
                      &cell.place.node->ListChoices(parts_.groups, cell.place.hint_bytes)});
   }
-  // What is forced follows from the lists.
+  // The lists decide which cells are forced.
   for (const CellPlace& place : forced_) {
     cells.push_back({&place.node->program(), place.problem(),
                      &place.node->ListChoices(parts_.groups, place.hint_bytes)});

@@ -220,8 +220,8 @@ typedef struct cotune_group_options {
   /* Choices that are forced, to find out which one gives wrong values or is slow:
    * "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536". Every call of such a collective, alone
    * or in a program, of this group and those split from it, runs that choice, without a tune and
-   * whatever the table has; where it is refused or not listed for a call, that call runs what it
-   * would run otherwise, and a warning says so once for each collective. A tune does not measure
+   * whatever the table has; if it is refused or not listed for a call, that call runs what it would
+   * run otherwise, and one warning for each collective names the reason. A tune does not measure
    * what is forced. Equal on all ranks, or COTUNE_ERROR_DISAGREEMENT; a name that no backend in use
    * has is COTUNE_ERROR_USAGE. "" forces nothing; NULL: the setting force (COTUNE_FORCE). */
   const char* force;

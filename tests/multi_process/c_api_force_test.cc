@@ -133,10 +133,11 @@ TEST_F(CApiForce, RanksThatForceOtherChoicesAreNamed) {
   }
   ASSERT_TRUE(ranks_.WaitForEnd({0, 1}, kPatienceNs)) << ranks_.Transcript();
   for (const size_t rank : {0, 1}) {
-    EXPECT_THAT(ranks_.LinesOf(rank, "create "),
-                ElementsAre(AllOf(StartsWith(fmt::format("{} ", COTUNE_ERROR_DISAGREEMENT)),
-                                  HasSubstr("'force'"), HasSubstr("'all_reduce=fake/usual'"),
-                                  HasSubstr("'all_reduce=fake/fast'"))))
+    EXPECT_THAT(
+        ranks_.LinesOf(rank, "create "),
+        ElementsAre(AllOf(StartsWith(fmt::format("{} ", COTUNE_ERROR_DISAGREEMENT)),
+                          HasSubstr("'setting force'"), HasSubstr("'all_reduce=fake/usual'"),
+                          HasSubstr("'all_reduce=fake/fast'"))))
         << ranks_.Transcript();
   }
 }

@@ -354,7 +354,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 
 def _forces() -> bool:
-    """Whether the user forces choices, as far as this process knows without a group."""
+    """Returns true if the user forces choices, as far as this process knows without a group."""
     return _settings.force is not None or bool(os.environ.get("COTUNE_FORCE"))
 
 

@@ -1,0 +1,48 @@
+"""Choices that enable(force=...) gives collectives of compiled graphs."""
+
+import json
+import unittest
+
+from testing.torchrun import Tree
+
+RING = "host/ring?chunk=65536"
+
+
+class ForceTest(unittest.TestCase):
+    def run_case(self, case: str) -> tuple[list[dict], str]:
+        ended = Tree().torchrun(2, "force_ranks.py", case)
+        self.assertEqual(ended.exit_code, 0, ended.text)
+        records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
+        self.assertEqual(sorted(each["rank"] for each in records), [0, 1], ended.text)
+        return records, ended.text
+
+    def check_runs(self, case: str) -> None:
+        records, text = self.run_case(case)
+        for each in records:
+            self.assertEqual((each["error"], each["raised"]), ("", ""), text)
+            self.assertGreaterEqual(len(each["runs"]), 2, text)
+            for source, choice in each["runs"]:
+                self.assertEqual((source, choice), ("forced", RING), text)
+            self.assertRegex(each["explains"], rf"{RING.replace('?', '.')} .*forced, whatever was measured")
+
+    def test_a_forced_choice_runs_without_being_measured(self):
+        self.check_runs("forced")
+
+    def test_a_forced_choice_needs_no_tune(self):
+        self.check_runs("untuned")
+
+    def check_raises(self, case: str, *parts: str) -> None:
+        records, text = self.run_case(case)
+        for each in records:
+            for part in parts:
+                self.assertIn(part, each["raised"], text)
+
+    def test_ranks_that_force_other_choices_are_named(self):
+        self.check_raises("differs", "about 'setting force'", "'all_reduce=host/tree?chunk=65536'", f"'all_reduce={RING}'")
+
+    def test_a_choice_that_no_backend_has(self):
+        self.check_raises("unknown", "host/rign?chunk=65536 cannot run all_reduce", f"did you mean {RING}?")
+
+
+if __name__ == "__main__":
+    unittest.main()
