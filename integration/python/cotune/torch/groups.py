@@ -355,7 +355,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 def _forces() -> bool:
     """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force is not None or bool(os.environ.get("COTUNE_FORCE"))
+    return _settings.force is not None or any(map(os.environ.get, ("COTUNE_FORCE", "COTUNE_FORCE_CHOICE")))
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:
