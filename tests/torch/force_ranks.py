@@ -24,7 +24,6 @@ RING = {"all_reduce": "host/ring?chunk=65536"}
 # The choices of rank 0 and those of the others, by the case.
 FORCED = {
     "forced": (RING, RING),
-    "untuned": (RING, RING),
     "differs": (RING, {"all_reduce": "host/tree?chunk=65536"}),
     "unknown": ({"all_reduce": "host/rign?chunk=65536"},) * 2,
 }
@@ -54,7 +53,7 @@ def main() -> None:
     case = sys.argv[1]
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     torch.set_num_threads(1)
-    cotune.torch.enable(force=FORCED[case][min(RANK, 1)], tunes=case != "untuned", budget_s=5, tables=False)
+    cotune.torch.enable(force=FORCED[case][min(RANK, 1)], budget_s=5, tables=False)
     error, raised = "", ""
     try:
         error = run()
