@@ -26,12 +26,13 @@ constexpr int64_t kLossWaitNs = 1'500'000'000;
 // The rank of the job that has the store, which cannot be told anything where it is lost.
 constexpr int32_t kStoreRank = 0;
 
-// A choice of the agreed table that is listed for the problem and yet cannot be made ready: other
-// ranks may run it, so this one must not take another choice by itself.
-Error RefusedAlone(const ChoiceId& id, Error error) {
+// A choice of the agreed table, or an agreed or forced one, that is listed for the problem and yet
+// cannot be made ready: other ranks may run it, so this one must not take another choice by itself.
+Error RefusedAlone(const ChoiceId& id, bool is_of_table, Error error) {
   if (EndsTheGroup(error.code)) return error;
   error.code = ErrorCode::kEnvironment;
-  error.what = fmt::format("{} of the tuned table cannot be made ready: {}", id.text(), error.what);
+  error.what = fmt::format("{}{} cannot be made ready: {}", id.text(),
+                           is_of_table ? " of the tuned table" : "", error.what);
   error.next_step = "every rank would have to take another choice: mend it, or tune again";
   return error;
 }
@@ -91,9 +92,14 @@ void Dispatcher::DropPlans() {
   plans_.clear();
   refused_.clear();
   // Lists of choices may change with the tune, and ranks with other programs have other entries.
-  followed_.clear();
-  agreed_.ForgetComputed();
+  ForgetDerivedKeys();
   taken_.clear();
+}
+
+void Dispatcher::ForgetDerivedKeys() {
+  followed_.clear();
+  forced_.clear();
+  agreed_.ForgetComputed();
 }
 
 void Dispatcher::SetTable(DispatchTable table) {
@@ -115,8 +121,7 @@ void Dispatcher::DropOldestTable() {
     plan = plans_.erase(plan);
   }
   std::erase_if(refused_, [&](const auto& each) { return each.first.table == oldest; });
-  followed_.clear();
-  agreed_.ForgetComputed();
+  ForgetDerivedKeys();
   tables_.erase(tables_.begin());
 }
 
@@ -186,7 +191,7 @@ bool Dispatcher::IsSymmetric(const Call& call, const Problem& problem,
          groups.IsRegistered(call.send, problem.send_elements() * element_bytes, backend);
 }
 
-Result<Dispatcher::PlanKey> Dispatcher::KeyOf(const Call& call, const Problem& problem,
+Result<Dispatcher::CallKey> Dispatcher::KeyOf(const Call& call, const Problem& problem,
                                               const DispatchTable& table) {
   const auto key_on = [&](BufferClass buffers) {
     PlanKey key{problem, DispatchTable::kNoChoice, &table};
@@ -195,15 +200,25 @@ Result<Dispatcher::PlanKey> Dispatcher::KeyOf(const Call& call, const Problem& p
     return key;
   };
   const PlanKey plain = key_on(BufferClass::kPlain);
+  const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
+  const ForcedCall* forced = nullptr;
+  if (!job_.settings().force.empty()) {
+    if (is_symmetric) {
+      COTUNE_TRY(forced, ForcedOnRegistered(call, key_on(BufferClass::kSymmetric)));
+      if (forced != nullptr) return CallKey{*forced->key, forced};
+    }
+    COTUNE_TRY(forced, Forced(plain, nullptr, call.stream));
+    if (forced->key) return CallKey{*forced->key, forced};
+  }
   // Another rank may have the collective in a program, where its buffers are plain ones.
   COTUNE_TRY(const std::optional<PlanKey> agreed, Followed(plain, nullptr, call.stream));
-  if (agreed) return *agreed;
-  if (problem.cls.buffer_class == BufferClass::kPlain) return plain;
+  if (agreed) return CallKey{*agreed, forced};
+  if (!is_symmetric) return CallKey{plain, forced};
   const PlanKey symmetric = key_on(BufferClass::kSymmetric);
   // The row of registered buffers may have nothing to say of this size.
-  if (symmetric.choice_index == DispatchTable::kNoChoice) return plain;
+  if (symmetric.choice_index == DispatchTable::kNoChoice) return CallKey{plain, forced};
   const ChoiceId& winner = table.choices()[static_cast<size_t>(symmetric.choice_index)];
-  return IsSymmetric(call, problem, winner.backend()) ? symmetric : plain;
+  return CallKey{IsSymmetric(call, problem, winner.backend()) ? symmetric : plain, forced};
 }
 
 Status Dispatcher::Run(const Call& call) {
@@ -364,8 +379,8 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
     return latest_.plan;
   }
   COTUNE_TRY(const Problem problem, ProblemOf(call));
-  COTUNE_TRY(const PlanKey key, KeyOf(call, problem, *table));
-  Result<CachedPlan*> plan = PlanFor(key, nullptr);
+  COTUNE_TRY(const CallKey key, KeyOf(call, problem, *table));
+  Result<CachedPlan*> plan = PlanFor(key.key, nullptr);
   wanted.plan = plan && is_plain ? *plan : nullptr;
   latest_ = wanted;
   return plan;
@@ -514,7 +529,7 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Try(const PlanKey& k
   // taken.
   const bool others_may_run_it = attempt.nearby.is_listed_here || key.table == nullptr;
   if (others_may_run_it || EndsTheGroup(plan.error().code)) {
-    return tl::make_unexpected(RefusedAlone(choice.id, plan.error()));
+    return tl::make_unexpected(RefusedAlone(choice.id, key.table != nullptr, plan.error()));
   }
   if (attempt.kind == Kind::kWinner) {
     refused = fmt::format("{}: {}", choice.id.text(), plan.error().ToText());
@@ -586,9 +601,25 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   COTUNE_TRY(const Problem problem, ProblemOf(call));
-  COTUNE_TRY(const PlanKey key, KeyOf(call, problem, table()));
-  COTUNE_TRY(const Program program, Program::SingleCollective(key.problem.cls));
-  return ExplainKey(key, program);
+  COTUNE_TRY(const CallKey key, KeyOf(call, problem, table()));
+  COTUNE_TRY(const Program program, Program::SingleCollective(key.key.problem.cls));
+  return ExplainCall(key, program);
+}
+
+Result<CallExplanation> Dispatcher::ExplainCall(const CallKey& call, const Program& program) {
+  // A plan that is made meanwhile may push out what is kept of the call.
+  const ForcedCall forced = call.forced == nullptr ? ForcedCall() : *call.forced;
+  if (forced.key) {
+    Result<CallExplanation> chosen = ChosenFor(call.key, program);
+    if (chosen) {
+      chosen->is_forced = true;
+      chosen->forced_refused = forced.refused;
+    }
+    return chosen;
+  }
+  Result<CallExplanation> explanation = ExplainKey(call.key, program);
+  if (explanation) explanation->forced_refused = forced.refused;
+  return explanation;
 }
 
 Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program& program) {

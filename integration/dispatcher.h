@@ -56,6 +56,12 @@ struct CallExplanation {
   // The ranks have agreed on it for the collectives of the call (Agree), and without that the call
   // would run another choice.
   bool is_agreed = false;
+  // The setting `force` gives it the choice, whatever else the call would run. A program runs that
+  // choice in one of its steps.
+  bool is_forced = false;
+  // The reason for which a collective of the call does not run its forced choice; "" if each of
+  // them does, and if none is forced.
+  std::string forced_refused{};
   // The winner cannot run it, and a next best choice of the nearest measured size does. Neither of
   // the two: the backend's own default, because the table has no row for the call, or because none
   // of the row's choices can run it.
@@ -141,6 +147,17 @@ class Dispatcher {
     bool operator==(const LatestCall&) const = default;
   };
 
+  // A call of which a collective is forced.
+  struct ForcedCall {
+    std::optional<PlanKey> key{};  // nothing: it runs what it would run without the setting
+    std::string refused{};         // as forced_refused of CallExplanation
+  };
+  // The key of a call, and its entry in forced_; nullptr: none of its collectives is forced.
+  struct CallKey {
+    PlanKey key;
+    const ForcedCall* forced = nullptr;
+  };
+
   // The latest call of a program, likewise.
   struct LatestProgram {
     const DispatchTable* table = nullptr;
@@ -152,6 +169,9 @@ class Dispatcher {
   // The collectives of a program on plain buffers, each as the program calls it: some may be in
   // place.
   static std::vector<Problem> StepsOf(const Program& program, const Problem& anchor);
+  // Returns the problem by which the collective is agreed. Another rank may have it in another
+  // program and call it with other buffers, so the program and the buffers are left out.
+  static Problem AsAgreed(Problem problem);
   // The same collectives without what may differ between ranks: none is in place.
   static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
   // Returns a candidate for each collective if ranks with other programs can run these beside a
@@ -185,6 +205,29 @@ class Dispatcher {
   // or not; a call on registered buffers has to ask with it, too. kUnsupported: as AgreedChoiceOf.
   // program: nullptr for that of the key's collective alone. stream: that of the call.
   Result<std::optional<PlanKey>> Followed(const PlanKey& key, const Program* program, void* stream);
+  // Returns the key of a call that runs this choice, which need not be one of the table.
+  PlanKey ComposedKey(const Problem& problem, ChoiceId id);
+  // Returns the key of a call with forced collectives, by the key that the table alone gives on
+  // these buffers, and warns once of each collective that its forced choice does not run. An agreed
+  // collective decides out of place, as another rank may call it. The entry is valid until keys are
+  // derived anew. kUnsupported: as AgreedChoiceOf. program: nullptr for that of the key's
+  // collective alone.
+  Result<const ForcedCall*> Forced(const PlanKey& key, const Program* program, void* stream);
+  Result<ForcedCall> MakeForced(const PlanKey& key, const Program* program, void* stream);
+  // Returns the forced choice of a collective if it runs it; else nothing, and why in `refused`,
+  // unless the collective is not forced.
+  Result<std::optional<ChoiceId>> ForcedStep(const Problem& step, void* stream,
+                                             std::string& refused) const;
+  // Returns the choice of a collective that is not forced, in a program in which others are: that
+  // of the agreement, or the first one of the table that it runs by itself, or the default.
+  Result<ChoiceId> UnforcedStep(const PlanKey& key, const Program& program, size_t place,
+                                const Problem& step, void* stream) const;
+  // Returns the entry of a call on registered buffers if its forced choice runs on such buffers and
+  // its backend has taken these; else nullptr.
+  Result<const ForcedCall*> ForcedOnRegistered(const Call& call, const PlanKey& symmetric);
+  void WarnOfRefusal(const Problem& step, const std::string& refused);
+  // Forgets the keys that follow from agreements, settings and lists.
+  void ForgetDerivedKeys();
   // Returns the first choice that the table has for the program, in the order in which they are
   // tried, that runs its collectives by these agreed choices, with operations or without; `agreed`
   // if there is none. Other ranks need not run the same.
@@ -208,12 +251,13 @@ class Dispatcher {
   Result<CachedPlan*> PlanOf(const ProgramCall& call);
   struct ProgramKey {
     const Program* program = nullptr;
-    PlanKey key;
+    CallKey call;
   };
-  // Returns the key of the agreed choices, if all collectives of the program are agreed, and
-  // otherwise that of the table. Registered operands run as plain ones if the program is agreed, if
-  // the table does not know them, or if the backend of their winner has not taken their memory. A
-  // call without operands is one with plain ones.
+  // Returns the key of a forced choice that a collective of the program runs, or else that of the
+  // agreed choices, if all its collectives are agreed, and otherwise that of the table. Registered
+  // operands run as plain ones if the program is agreed, if the table does not know them, or if the
+  // backend of their winner has not taken their memory. A call without operands is one with plain
+  // ones.
   Result<ProgramKey> KeyOf(const ProgramCall& call, const DispatchTable& table);
   // Returns whether all ranks have registered all operands, with that backend if one is given.
   bool IsSymmetric(const Program& program, const ProgramCall& call,
@@ -222,6 +266,7 @@ class Dispatcher {
   void NoteOperands(const ProgramCall& call);
   // The call of the one collective that the program is.
   static Call AsCall(const Program& program, const Problem& problem, const ProgramCall& call);
+  Result<CallExplanation> ExplainCall(const CallKey& call, const Program& program);
   Result<CallExplanation> ExplainKey(const PlanKey& key, const Program& program);
 
   Result<Problem> ProblemOf(const Call& call) const;
@@ -231,10 +276,10 @@ class Dispatcher {
   Result<CachedPlan*> PlanOf(const Call& call);
   // Whether all ranks have registered the call's buffers, with that backend if one is given.
   bool IsSymmetric(const Call& call, const Problem& problem, std::string_view backend = {}) const;
-  // Returns the key of the agreed choice, if there is one, and otherwise that of the table.
-  // Registered buffers run as plain ones if the call is agreed, if the table does not know them, or
-  // if the backend of their winner has not taken their memory.
-  Result<PlanKey> KeyOf(const Call& call, const Problem& problem, const DispatchTable& table);
+  // Returns the key of the forced choice, or else of the agreed one, if there is one, and otherwise
+  // that of the table. Registered buffers run as plain ones if the call is agreed, if the table
+  // does not know them, or if the backend of their winner has not taken their memory.
+  Result<CallKey> KeyOf(const Call& call, const Problem& problem, const DispatchTable& table);
   // Names the choice that runs calls of the key, and the reason where the table's does not; leaves
   // the ranges out.
   Result<CallExplanation> ChosenFor(const PlanKey& key, const Program& program);
@@ -321,9 +366,12 @@ class Dispatcher {
   bool has_said_untuned_ = false;
   std::set<std::string> eager_;  // choices of which it was said that they cannot be captured
   AgreedChoices agreed_;
-  std::vector<ChoiceId> composed_;  // agreed choices that differ from the table
+  std::vector<ChoiceId> composed_;  // agreed choices that differ from the table, and forced ones
   // The keys of agreed calls, by the key that the table alone gives on plain buffers.
   std::unordered_map<PlanKey, PlanKey, PlanKeyHash> followed_;
+  // Calls with forced collectives, likewise.
+  std::unordered_map<PlanKey, ForcedCall, PlanKeyHash> forced_;
+  std::set<Collective> warned_of_refusal_;
   // The answers that Takes got by making a choice ready. Unlike followed_ they outlive agreements
   // and tables, because a capture cannot get them anew.
   mutable std::map<std::pair<Problem, ChoiceId>, bool> taken_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/choice/choice_lists.h"
+#include "core/choice/forced_collectives.h"
 #include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "integration/dispatcher.h"
@@ -19,57 +20,17 @@ namespace {
 // Keys of calls that are kept with the key that the agreement makes of them.
 constexpr size_t kFollowedMax = 4096;
 
-// Returns the problem by which the collective is agreed. Another rank may have it in another
-// program and call it with other buffers, so the program and the buffers are left out.
-Problem AsAgreed(Problem problem) {
+}  // namespace
+
+std::vector<Problem> Dispatcher::StepsOf(const Program& program, const Problem& anchor) {
+  return cotune::CollectivesOf(program, anchor);
+}
+
+Problem Dispatcher::AsAgreed(Problem problem) {
   problem.cls.in_place = false;
   problem.cls.buffer_class = BufferClass::kPlain;
   problem.cls.program_digest = 0;
   return problem;
-}
-
-// A choice of a program's row in a table.
-struct TableChoice {
-  ChoiceId id;
-  std::optional<Problem> measured{};  // at the size where the table has it from
-  bool only_if_listed = false;        // it runs no collective for which it is not listed
-};
-
-// The choices of a table that may run a program, in the order of AttemptsOf.
-std::vector<TableChoice> ChoicesInOrder(const DispatchTable& table, const Program& program,
-                                        const Problem& anchor) {
-  const DispatchKey key = DispatchKey::Of(anchor.cls);
-  const int32_t index = table.Lookup(key, anchor.bytes());
-  if (index == DispatchTable::kNoChoice) return {};
-  const std::optional<Problem> measured = AtMeasuredSize(table, program, anchor);
-  const ChoiceId& winner = table.choices()[static_cast<size_t>(index)];
-  const auto& next_best = table.NextBestOf(key, anchor.bytes()).choices();
-  std::vector<TableChoice> ordered;
-  if (IsAboveMeasuredSize(table, anchor)) {
-    ordered.push_back({winner, measured, true});
-    for (const ChoiceId& id : next_best) {
-      if (HasBackendsOf(winner, id)) ordered.push_back({id, measured, true});
-    }
-  }
-  if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
-    const int32_t of_next = table.Lookup(key, next->bytes());
-    ordered.push_back({table.choices()[static_cast<size_t>(of_next)], next});
-  }
-  ordered.push_back({winner, measured});
-  for (const ChoiceId& id : next_best) ordered.push_back({id, measured});
-  return ordered;
-}
-
-}  // namespace
-
-std::vector<Problem> Dispatcher::StepsOf(const Program& program, const Problem& anchor) {
-  if (program.is_single_collective()) return {anchor};
-  const uint64_t rows = program.RowsAt(anchor);
-  std::vector<Problem> problems;
-  for (const size_t node : program.graph().collectives()) {
-    problems.push_back(program.ProblemOf(node, rows, anchor.topology_digest));
-  }
-  return problems;
 }
 
 std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Problem& anchor) {
@@ -129,8 +90,7 @@ Status Dispatcher::Agree(const ProgramGraph& graph, std::span<const uint64_t> ro
   COTUNE_TRY(const Program* bound, Bound(graph));
   latest_ = {};
   latest_program_ = {};
-  followed_.clear();
-  agreed_.ForgetComputed();
+  ForgetDerivedKeys();
   if (rows.empty() && graph.has_rows()) return AgreeOnAllRows(*bound);
   constexpr uint64_t kOneRow[] = {1};
   for (const uint64_t each : rows.empty() ? std::span<const uint64_t>(kOneRow) : rows) {
@@ -322,16 +282,18 @@ Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& k
     single = std::move(made);
     program = &*single;
   }
-  PlanKey followed = key;
-  if (!RunsAnyway(key, *program, id)) {
-    const auto found = std::find(composed_.begin(), composed_.end(), id);
-    followed.table = nullptr;
-    followed.choice_index = static_cast<int32_t>(found - composed_.begin());
-    if (found == composed_.end()) composed_.push_back(id);
-  }
+  const PlanKey followed =
+      RunsAnyway(key, *program, id) ? key : ComposedKey(key.problem, std::move(id));
   if (followed_.size() == kFollowedMax) followed_.clear();
   followed_.emplace(key, followed);
   return followed;
+}
+
+Dispatcher::PlanKey Dispatcher::ComposedKey(const Problem& problem, ChoiceId id) {
+  const auto found = std::find(composed_.begin(), composed_.end(), id);
+  const auto index = static_cast<int32_t>(found - composed_.begin());
+  if (found == composed_.end()) composed_.push_back(std::move(id));
+  return {problem, index, nullptr};
 }
 
 ChoiceId Dispatcher::FusedOf(const PlanKey& key, const Program& program, ChoiceId agreed) const {

@@ -228,6 +228,31 @@ TEST_F(DispatcherCaptureTest, CapturedCallsOfAChoiceThatCannotBeRunTheDefaultWit
   EXPECT_EQ(explanation->choice_in_graphs->text(), "graphs/plain");
 }
 
+TEST_F(DispatcherCaptureTest, AForcedChoiceIsCapturedIfItCanBe) {
+  Join(true);
+  TuningSettings settings = job_->settings();
+  settings.force = ForcedChoices::Parse("all_reduce=graphs/other").value();
+  job_->set_settings(settings);
+  EXPECT_EQ(Run(), "");
+  cuda_.is_capturing = true;
+  EXPECT_EQ(Run(), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("other", 2)));
+  cuda_.is_capturing = false;
+  job_->DropPlans();
+  settings.force = ForcedChoices::Parse("all_reduce=graphs/eager").value();
+  job_->set_settings(settings);
+  backend_.launches.clear();
+  EXPECT_EQ(Run(), "");
+  cuda_.is_capturing = true;
+  EXPECT_EQ(Run(), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 1), Pair("plain", 1)));
+  EXPECT_THAT(warnings_.lines, ElementsAre(HasSubstr("graphs/eager cannot be captured")));
+  const Result<CallExplanation> explanation = dispatcher_->Explain(Sum());
+  ASSERT_TRUE(explanation);
+  EXPECT_TRUE(explanation->is_forced);
+  EXPECT_EQ(explanation->choice_in_graphs->text(), "graphs/plain");
+}
+
 TEST_F(DispatcherCaptureTest, WithoutACapturableDefaultACapturedCallIsRefusedAndTheGroupGoesOn) {
   backend_.is_plain_captured = false;
   Join(true);

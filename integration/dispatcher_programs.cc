@@ -127,21 +127,27 @@ Result<Dispatcher::ProgramKey> Dispatcher::KeyOf(const ProgramCall& call,
     COTUNE_TRY(const Program* program, Bound(*call.graph, buffers));
     COTUNE_TRY(const Problem problem, ProblemOf(*program, call.rows));
     const int32_t choice = table.Lookup(DispatchKey::Of(problem.cls), problem.bytes());
-    return ProgramKey{program, PlanKey{problem, choice, &table}};
+    return ProgramKey{program, {PlanKey{problem, choice, &table}}};
   };
   Result<ProgramKey> plain = key_on(BufferClass::kPlain);
   if (!plain) return plain;
+  if (!job_.settings().force.empty()) {
+    COTUNE_TRY(const ForcedCall* forced, Forced(plain->call.key, plain->program, call.stream));
+    plain->call.forced = forced;
+    if (forced->key) return ProgramKey{plain->program, {*forced->key, forced}};
+  }
   COTUNE_TRY(const std::optional<PlanKey> agreed,
-             Followed(plain->key, plain->program, call.stream));
+             Followed(plain->call.key, plain->program, call.stream));
   // Also if it is the plain key itself: another rank runs another program around the collectives,
   // whose operands need not be registered.
-  if (agreed) return ProgramKey{plain->program, *agreed};
+  if (agreed) return ProgramKey{plain->program, {*agreed, plain->call.forced}};
   // Without rows the operands say nothing, and every rank has to come to the same answer.
   const bool may_be_symmetric = job_.groups().HasRegisteredMemory() && call.rows > 0;
   if (!may_be_symmetric || !IsSymmetric(*plain->program, call)) return plain;
   Result<ProgramKey> symmetric = key_on(BufferClass::kSymmetric);
-  if (!symmetric || symmetric->key.choice_index == DispatchTable::kNoChoice) return plain;
-  const ChoiceId& id = table.choices()[static_cast<size_t>(symmetric->key.choice_index)];
+  if (!symmetric || symmetric->call.key.choice_index == DispatchTable::kNoChoice) return plain;
+  symmetric->call.forced = plain->call.forced;
+  const ChoiceId& id = table.choices()[static_cast<size_t>(symmetric->call.key.choice_index)];
   for (const ChoiceId& step : id.steps()) {
     if (!IsSymmetric(*plain->program, call, step.backend())) return plain;
   }
@@ -220,10 +226,10 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
                          latest_program_.rows == call.rows;
   if (is_latest) return latest_program_.plan;
   COTUNE_TRY(const ProgramKey key, KeyOf(call, *table));
-  if (!plan_of_.contains(key.key)) {
+  if (!plan_of_.contains(key.call.key)) {
     COTUNE_RETURN_IF_ERROR(MayPrepare(*program, call.stream));
   }
-  Result<CachedPlan*> plan = PlanFor(key.key, key.program);
+  Result<CachedPlan*> plan = PlanFor(key.call.key, key.program);
   // With registered memory the plan depends on the operands, which change from call to call.
   latest_program_ = {};
   if (plan && !job_.groups().HasRegisteredMemory()) {
@@ -267,13 +273,13 @@ Status Dispatcher::Prepare(const ProgramCall& call) {
   if (Status may = MayRun(); !may) return may;
   const Result<ProgramKey> key = KeyOf(call, table());
   if (!key) return Remember(Propagate(key));
-  const Result<CachedPlan*> plan = PlanFor(key->key, key->program);
+  const Result<CachedPlan*> plan = PlanFor(key->call.key, key->program);
   return plan ? Status{} : Remember(Propagate(plan));
 }
 
 Result<CallExplanation> Dispatcher::Explain(const ProgramCall& call) {
   COTUNE_TRY(const ProgramKey key, KeyOf(call, table()));
-  return ExplainKey(key.key, *key.program);
+  return ExplainCall(key.call, *key.program);
 }
 
 }  // namespace cotune

@@ -6,11 +6,13 @@
 
 #include "core/base/boot_id.h"
 #include "core/choice/choice_lists.h"
+#include "core/scheduler/tune_comparison.h"
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
 #include "gpu/device/gpu_links.h"
 #include "integration/fingerprint.h"
+#include "integration/forced_check.h"
 #include "sync/socket/socket_exchange.h"
 
 namespace cotune {
@@ -93,12 +95,16 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   if (!options.host_identity.empty()) host = options.host_identity;
   COTUNE_TRY(Places places, ExchangePlaces(*job->exchange_, host, request.deadline_ns));
   job->places_ = std::move(places);
+  COTUNE_RETURN_IF_ERROR(job->CompareForced(request.deadline_ns));
   COTUNE_RETURN_IF_ERROR(job->OpenDevice({}));
   COTUNE_RETURN_IF_ERROR(job->OpenCatalogue());
   COTUNE_RETURN_IF_ERROR(
       options.purpose == JobPurpose::kIdentify
           ? job->LearnBackends()
           : job->CreateGroups("job", AllRanks(options.context.world_size), nullptr));
+  if (options.purpose == JobPurpose::kRun) {
+    COTUNE_RETURN_IF_ERROR(job->CheckForced(options.context.world_size));
+  }
   return job;
 }
 
@@ -160,6 +166,39 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectOwn(const ExchangeRequest& req
                 met.late_ranks);
   }
   return exchange;
+}
+
+Status Job::CompareForced(int64_t deadline_ns) {
+  Status same = CompareTunes(*exchange_, {{"setting force", options_.settings.force.text()}}, {}, 0,
+                             deadline_ns);
+  if (!same && same.error().code == ErrorCode::kDisagreement) {
+    same.error().where = options_.force_origin;
+    same.error().cause = "it decides what calls run and must be equal on every rank";
+  }
+  return same;
+}
+
+Status Job::CheckForced(int world_size) const {
+  ForcedCheck check;
+  check.origin = options_.force_origin;
+  check.cls = Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum);
+  check.cls.world_size = world_size;
+  // Every rank of another number would be on this host.
+  if (world_size != this->world_size()) check.cls.ranks_per_node = world_size;
+  check.topology_digest = topology_digest_;
+  if (groups_ == nullptr) {
+    for (const Backend* each : catalogue_->backends()) check.backends.push_back(each->name());
+  } else {
+    for (const BackendMember& member : groups_->members()) {
+      if (member.group != nullptr) check.backends.push_back(member.backend->name());
+    }
+    check.refusals = groups_->refusals();
+  }
+  for (const PluginReport& report : reports_) check.known_backends.push_back(report.backend);
+  check.list = [this](const Program& program, const Problem& problem) {
+    return ListChoices(program, problem);
+  };
+  return CheckForcedChoices(options_.settings.force, check);
 }
 
 Status Job::LearnBackends() {

@@ -75,6 +75,8 @@ struct JobOptions {
   // ranks that a boot id places wrongly, and for tests that play several hosts on one.
   std::string host_identity;
   TuningSettings settings;
+  // The place where the user gave settings.force, for messages.
+  std::string force_origin = "the setting force";
   // The memory that the calls of this job work on. kCuda: of the rank's GPU, see
   // gpu::OrdinalOfRank.
   MemoryKind memory = MemoryKind::kHost;
@@ -106,7 +108,8 @@ const char* CotuneVersion();
 class Job {
  public:
   // Collective: all ranks call it. kRankLost names who did not come; kPluginRefused a plugin that
-  // was named; kUsage a backend or a setting of a backend that nobody knows.
+  // was named; kUsage a backend or a setting of a backend that nobody knows, or a forced choice
+  // that no backend has; kDisagreement ranks that force different choices.
   static Result<std::unique_ptr<Job>> Join(const JobOptions& options);
   // The job of a subgroup, with its own groups and table, over the same control channel. `ranks`
   // are ranks of this job in the subgroup's order; collective over them. The parent outlives it.
@@ -180,6 +183,10 @@ class Job {
     if (options_.recipes != nullptr) return *options_.recipes;
     return options_.settings.numerics == NumericsRule::kSame ? fusion_by_same_ : fusion_by_any_;
   }
+  // kUsage: a forced choice that no backend in use lists in a group of so many ranks at any size,
+  // with the nearest name. Measures nothing.
+  Status CheckForced(int world_size) const;
+  const std::string& force_origin() const { return options_.force_origin; }
   // A class of this job's group and memory, out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
 
@@ -189,6 +196,8 @@ class Job {
   Result<std::unique_ptr<RankExchange>> ConnectSocket(const ExchangeRequest& request) const;
   // The exchange of the caller, after the ranks have compared their versions over it.
   Result<std::unique_ptr<RankExchange>> ConnectOwn(const ExchangeRequest& request) const;
+  // Collective: all ranks force the same choices, or kDisagreement names those that differ.
+  Status CompareForced(int64_t deadline_ns);
   // ordinal: of the GPU, where it is known already.
   Status OpenDevice(std::optional<int32_t> ordinal);
   Status OpenCatalogue();

@@ -129,6 +129,30 @@ std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& prog
   return ordered;
 }
 
+std::vector<TableChoice> ChoicesInOrder(const DispatchTable& table, const Program& program,
+                                        const Problem& anchor) {
+  const DispatchKey key = DispatchKey::Of(anchor.cls);
+  const int32_t index = table.Lookup(key, anchor.bytes());
+  if (index == DispatchTable::kNoChoice) return {};
+  const std::optional<Problem> measured = AtMeasuredSize(table, program, anchor);
+  const ChoiceId& winner = table.choices()[static_cast<size_t>(index)];
+  const auto& next_best = table.NextBestOf(key, anchor.bytes()).choices();
+  std::vector<TableChoice> ordered;
+  if (IsAboveMeasuredSize(table, anchor)) {
+    ordered.push_back({winner, measured, true});
+    for (const ChoiceId& id : next_best) {
+      if (HasBackendsOf(winner, id)) ordered.push_back({id, measured, true});
+    }
+  }
+  if (const std::optional<Problem> next = AtNextSize(table, program, anchor)) {
+    const int32_t of_next = table.Lookup(key, next->bytes());
+    ordered.push_back({table.choices()[static_cast<size_t>(of_next)], next});
+  }
+  ordered.push_back({winner, measured});
+  for (const ChoiceId& id : next_best) ordered.push_back({id, measured});
+  return ordered;
+}
+
 bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id) {
   const std::vector<ChoiceId> known = other.steps();
   const std::vector<ChoiceId> steps = id.steps();

@@ -82,6 +82,18 @@ std::vector<Attempt> AttemptsOf(const BackendGroups& groups, const Program& prog
                                 const DispatchTable& table, const Problem& problem,
                                 std::vector<NearbyChoice> winners);
 
+// A choice of a program's row in a table.
+struct TableChoice {
+  ChoiceId id;
+  std::optional<Problem> measured{};  // at the size where the table has it from
+  bool only_if_listed = false;        // it runs no collective for which it is not listed
+};
+
+// Returns the choices of a table that may run a program, in the order of AttemptsOf; none if the
+// table has no choice for it. Pure.
+std::vector<TableChoice> ChoicesInOrder(const DispatchTable& table, const Program& program,
+                                        const Problem& anchor);
+
 // Returns whether all steps of a choice run by backends that run steps of the other one. Pure.
 bool HasBackendsOf(const ChoiceId& other, const ChoiceId& id);
 

@@ -72,8 +72,10 @@ int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& 
 
 int BenchCommand(const BenchFlags& flags, Process& process) {
   Console& console = process.console;
-  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
+  Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
   if (!settings) return console.PrintError(settings.error());
+  // It measures every choice, and runs no call.
+  settings->values.force = {};
   const Result<std::optional<LaunchContext>> context = FindRank(flags.ranks, process);
   if (!context) return console.PrintError(context.error());
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);

@@ -13,6 +13,8 @@
 #include "cli/output/program_words.h"
 #include "cli/session/lone_job.h"
 #include "cli/session/rank_session.h"
+#include "core/choice/forced_collectives.h"
+#include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
 #include "integration/settings/size_list.h"
@@ -69,6 +71,54 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
   return Asked{std::move(one.program), problem};
 }
 
+// The choice of a collective that is not forced, in a program in which others are.
+Result<ChoiceId> UnforcedStep(const Job& job, const Asked& asked, const Explanation& explanation,
+                              size_t place, const ChoiceList& list) {
+  if (explanation.range) {
+    const ChoiceId& winner = explanation.range->choice;
+    const std::vector<ChoiceId> steps =
+        ChoicesOfCollectives(asked.program.graph(), winner.WithoutHostKey(kFuseKey));
+    if (!steps.empty() && !WhyNotListed(list, steps[place])) return steps[place];
+  }
+  const std::vector<Problem> collectives = CollectivesOf(asked.program, asked.problem);
+  COTUNE_TRY(const Program single, Program::SingleCollective(collectives[place].cls));
+  COTUNE_TRY(const Choice fallback, job.DefaultChoice(single, collectives[place]));
+  return fallback.id;
+}
+
+// Finds what the setting force makes of the call, as the ranks of its job would.
+Result<std::optional<ForcedAnswer>> ForcedAnswerOf(const Job& job, const Asked& asked,
+                                                   const Explanation& explanation) {
+  const ForcedChoices& forced = job.settings().force;
+  ForcedAnswer answer{.origin = job.force_origin()};
+  std::vector<ChoiceId> steps;
+  bool has_forced = false;
+  bool runs_forced = false;
+  const std::vector<Problem> collectives = CollectivesOf(asked.program, asked.problem);
+  for (size_t place = 0; place < collectives.size(); ++place) {
+    const Problem& each = collectives[place];
+    const ChoiceId* const id = forced.Find(each.cls.collective);
+    COTUNE_TRY(const Program single, Program::SingleCollective(each.cls));
+    const ChoiceList list = job.ListChoices(single, each);
+    has_forced = has_forced || id != nullptr;
+    const auto why_not = id == nullptr ? std::nullopt : WhyNotListed(list, *id);
+    if (why_not && answer.refused.empty()) {
+      answer.refused = fmt::format("{}: {}", id->text(), *why_not);
+    }
+    if (id != nullptr && !why_not) {
+      runs_forced = true;
+      steps.push_back(*id);
+      continue;
+    }
+    Result<ChoiceId> other = UnforcedStep(job, asked, explanation, place, list);
+    // A call that no backend runs has no choice to be named.
+    if (other) steps.push_back(*std::move(other));
+  }
+  if (!has_forced) return std::nullopt;
+  if (runs_forced && steps.size() == collectives.size()) answer.choice = ChoiceId::Join(steps);
+  return answer;
+}
+
 Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   COTUNE_TRY(const ResolvedSettings settings, ReadSettings(flags.settings, process));
   COTUNE_TRY(const JobMemory memory, ChooseMemory(settings, flags.plugins, process));
@@ -85,6 +135,7 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const Problem* const problem = &asked_call.problem;
   process.console.Note(rounding);
   COTUNE_TRY(const std::unique_ptr<Job> job, JoinAlone(settings, flags.plugins, memory, process));
+  COTUNE_RETURN_IF_ERROR(job->CheckForced(ranks));
   const Fingerprint& here = job->fingerprint();
   const std::string& asked = settings.values.database;
   COTUNE_TRY(const std::string path, DatabasePath(asked, process.environment, here));
@@ -107,8 +158,10 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
     const Result<Choice> fallback = job->DefaultChoice(asked_call.program, *problem);
     if (fallback) explanation->fallback = fallback->id;
   }
-  const std::optional<ChoiceId> runs =
+  COTUNE_TRY(explanation->forced, ForcedAnswerOf(*job, asked_call, *explanation));
+  std::optional<ChoiceId> runs =
       explanation->range ? explanation->range->choice : explanation->fallback;
+  if (explanation->forced && explanation->forced->choice) runs = explanation->forced->choice;
   if (explanation->program && runs) {
     Result<RecipeInWords> recipe = InWords(job->recipes(), asked_call.program.graph(), *runs);
     if (recipe) {

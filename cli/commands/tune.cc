@@ -24,9 +24,11 @@ int PrintTune(const TuneReport& report, const JobMemory& memory, int local_ranks
                                                                : WinnerTableText(summary.entries));
   if (written != 0) return written;
   if (!console.flags().quiet) {
-    console.PrintLog(fmt::format("{} measured, {} known, {} skipped in {:.1f} s; {} {}\n",
+    const std::string forced =
+        summary.forced_cells > 0 ? fmt::format(", {} forced", summary.forced_cells) : "";
+    console.PrintLog(fmt::format("{} measured, {} known, {} skipped{} in {:.1f} s; {} {}\n",
                                  summary.measured_cells, summary.known_cells, summary.skipped_cells,
-                                 static_cast<double>(summary.elapsed_ns) / 1e9,
+                                 forced, static_cast<double>(summary.elapsed_ns) / 1e9,
                                  report.save_failure ? "not saved to"
                                  : report.saved      ? "saved"
                                                      : "database",

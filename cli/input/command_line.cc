@@ -72,6 +72,13 @@ void AddSettings(CLI::App& command, SettingFlags& flags) {
   };
   for (const SettingSpec& spec : AllSettings()) {
     const std::string value = FormatSetting(spec, defaults);
+    // `cotune tune --force` measures anew, so that this setting has the flag of its alias alone.
+    if (spec.name == "force") {
+      for (const std::string_view alias : AliasesOf(spec)) {
+        add(spec, alias, FlagName(alias), std::string(spec.help));
+      }
+      continue;
+    }
     add(spec, spec.name, (spec.name == "database" ? "--db," : "") + FlagName(spec.name),
         value.empty() ? std::string(spec.help) : fmt::format("{} [{}]", spec.help, value));
     for (const std::string_view alias : AliasesOf(spec)) {

@@ -159,10 +159,31 @@ std::string TuneCommandText(const Explanation& explanation) {
   return command + numerics;
 }
 
-// "" for a single collective.
+bool IsForced(const Explanation& explanation) {
+  return explanation.forced && explanation.forced->choice;
+}
+
+// The steps of the choice that runs; "" for a single collective.
 std::string StepsText(const Explanation& explanation) {
   if (!explanation.recipe) return "";
   return fmt::format("  steps: {}\n", RecipeText(*explanation.recipe));
+}
+
+// "" if no collective of the call is forced.
+std::string ForcedText(const Explanation& explanation) {
+  if (!explanation.forced) return "";
+  const ForcedAnswer& forced = *explanation.forced;
+  std::string text;
+  if (forced.choice) {
+    text = fmt::format("  runs: {}, because the setting force demands it ({})\n",
+                       forced.choice->text(), forced.origin);
+    text += StepsText(explanation);
+  }
+  if (!forced.refused.empty()) {
+    text += fmt::format("  note: the setting force ({}) does not reach all of it: {}\n",
+                        forced.origin, forced.refused);
+  }
+  return forced.choice ? text + "  without that setting:\n" : text;
 }
 
 std::string DefaultRunsText(const Explanation& explanation) {
@@ -170,7 +191,7 @@ std::string DefaultRunsText(const Explanation& explanation) {
       "  runs: {}the default choice of the first backend; nothing valid was measured for this "
       "call\n",
       explanation.fallback ? explanation.fallback->text() + ", " : "");
-  text += StepsText(explanation);
+  if (!IsForced(explanation)) text += StepsText(explanation);
   for (const std::string& miss : explanation.misses) text += "  " + miss + "\n";
   return text + fmt::format("  to tune it: {} --db {}\n", TuneCommandText(explanation),
                             explanation.database);
@@ -382,10 +403,11 @@ std::string ExplanationText(const Explanation& explanation) {
   }
   text += fmt::format("{}: {}\n", ClassText(explanation.asked.cls),
                       FormatSizeBytes(explanation.asked.bytes()));
+  text += ForcedText(explanation);
   if (!explanation.range) return text + DefaultRunsText(explanation);
   text += fmt::format("  runs: {} ({})\n", explanation.range->choice.text(),
                       RangeText(*explanation.range));
-  text += StepsText(explanation);
+  if (!IsForced(explanation)) text += StepsText(explanation);
   for (const std::string& note : explanation.notes) text += "  note: " + note + "\n";
   if (explanation.relative) {
     text += fmt::format("  to tune this call: {} --db {}\n", TuneCommandText(explanation),

@@ -22,6 +22,13 @@ struct AskedProgram {
   uint64_t rows = 0;
 };
 
+// The effect of the setting force on the call that is asked about.
+struct ForcedAnswer {
+  std::string origin;                // where the user gave the setting
+  std::optional<ChoiceId> choice{};  // that the call runs by it; nothing: it runs what it would run
+  std::string refused{};  // a forced choice that a collective of the call does not run, and why
+};
+
 // The answer for one call.
 struct Explanation {
   Problem asked;         // of a program: that of its anchor
@@ -32,6 +39,9 @@ struct Explanation {
   // Which one that is, where it is known: the caller of Explain fills it in.
   std::optional<ChoiceId> fallback{};
   NumericsRule numerics = NumericsRule::kAny;  // likewise: that of the settings
+  // Likewise; nullopt: none of its collectives is forced. The other members are about what it would
+  // run without the setting.
+  std::optional<ForcedAnswer> forced{};
   // Likewise; nullopt: a single collective is asked about.
   std::optional<AskedProgram> program{};
   // Likewise: the steps in which that choice runs the program.

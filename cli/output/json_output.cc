@@ -40,6 +40,7 @@ Json SummaryJson(const TuneSummary& summary) {
           {"late_ranks", summary.late_ranks},
           {"measured_cells", summary.measured_cells},
           {"known_cells", summary.known_cells},
+          {"forced_cells", summary.forced_cells},
           {"skipped_cells", summary.skipped_cells},
           {"unsteady_cells", summary.unsteady_cells},
           {"pre_syncs", summary.pre_syncs},
@@ -56,6 +57,13 @@ Json RangeJson(const SizeRange& range) {
   return {{"choice", range.choice.text()},
           {"first_bytes", range.first_bytes},
           {"end_bytes", is_open ? Json(nullptr) : Json(range.end_bytes)}};
+}
+
+Json ForcedJson(const std::optional<ForcedAnswer>& forced) {
+  if (!forced) return nullptr;
+  return {{"choice", ChoiceIdJson(forced->choice)},
+          {"origin", forced->origin},
+          {"refused", forced->refused}};
 }
 
 }  // namespace
@@ -98,6 +106,7 @@ std::string ExplainJson(const Explanation& explanation) {
       {"database", explanation.database},
       {"runs", explanation.range ? RangeJson(*explanation.range) : Json(nullptr)},
       {"default", ChoiceIdJson(explanation.fallback)},
+      {"forced", ForcedJson(explanation.forced)},
       {"recipe", RecipeJson(explanation.recipe)},
       {"entry", explanation.entry ? EntryJson(*explanation.entry, recipes) : Json(nullptr)},
       {"notes", explanation.notes},

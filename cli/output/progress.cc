@@ -17,8 +17,9 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 
 std::string PlanText(const TunePlan& plan, std::string_view database) {
   const int32_t to_measure = plan.cells - plan.known_cells;
-  const std::string known =
+  std::string known =
       plan.known_cells > 0 ? fmt::format(", {} known from {}", plan.known_cells, database) : "";
+  if (plan.forced_cells > 0) known += fmt::format(", {} forced", plan.forced_cells);
   if (to_measure == 0) return fmt::format("0 cells to measure{}", known);
   const std::string groups =
       plan.group_bytes_per_rank > 0

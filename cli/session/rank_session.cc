@@ -223,6 +223,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
                           MemoryKind memory, const Process& process) {
   JobOptions options;
   options.settings = settings.values;
+  options.force_origin = settings.origins.at("force");
   options.memory = memory;
   for (const std::string& plugin : plugins.plugins) {
     std::error_code error;
@@ -277,9 +278,10 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   if (Status fits = CheckRanks(memory, ranks); !fits) {
     return process.console.PrintError(fits.error());
   }
-  if (const auto job = JoinAlone(settings, plugins, memory, process); !job) {
-    return process.console.PrintError(job.error());
-  }
+  const auto job = JoinAlone(settings, plugins, memory, process);
+  // The user gets this error once, and not from each rank.
+  const Status usable = job ? (*job)->CheckForced(ranks) : Status(Propagate(job));
+  if (!usable) return process.console.PrintError(usable.error());
   SpawnRequest request;
   request.command = SelfCommand(process);
   request.ranks = ranks;
@@ -341,6 +343,7 @@ TuneSummary Summarize(const TuneReport& report, const std::string& database) {
           .late_ranks = report.outcome.late_ranks,
           .measured_cells = report.outcome.measured_cells,
           .known_cells = report.outcome.known_cells,
+          .forced_cells = report.outcome.forced_cells,
           .skipped_cells = report.outcome.skipped_cells,
           .unsteady_cells = report.outcome.unsteady_cells,
           .pre_syncs = report.outcome.pre_syncs,

@@ -57,6 +57,7 @@ struct TunePlan {
   int32_t nodes = 0;
   int32_t cells = 0;               // node x size
   int32_t known_cells = 0;         // of these, taken from the database
+  int32_t forced_cells = 0;        // not among `cells`: forced choices run them
   int64_t choices_to_measure = 0;  // in first heats, over all cells that are not known
   int64_t refusals = 0;
   int64_t estimated_ns = 0;

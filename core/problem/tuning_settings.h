@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/problem/forced_choices.h"
 #include "core/problem/problem.h"
 
 namespace cotune {
@@ -86,6 +87,8 @@ struct TuningSettings {
   bool keep_unsteady = false;  // believe times that vary much or were taken on busy processors
   NumericsRule numerics = NumericsRule::kAny;
   FusionRules fusion{};
+  // Calls of these collectives run these choices, whatever was measured.
+  ForcedChoices force{};
   // Calls are repeated until one sample takes this long; 0: DefaultSampleNs.
   int64_t sample_ns = 0;
 

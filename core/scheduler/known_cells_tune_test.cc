@@ -56,6 +56,40 @@ TEST(KnownCellsTuneTest, KnownCellsAreNotMeasuredAgain) {
   EXPECT_EQ(third[1].observer.plans.at(0).known_cells, 2);
 }
 
+TEST(KnownCellsTuneTest, ForcedCellsAreNotMeasuredAndHaveNoWinner) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.known = &known;
+  tune.node_sizes = {{1024, 4096}};
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
+  };
+  tune.settings.force = ForcedChoices::Parse("all_reduce=scripted/b").value();
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 0);
+    EXPECT_EQ(view.outcome->known_cells, 0);
+    EXPECT_EQ(view.outcome->skipped_cells, 0);
+    EXPECT_EQ(view.outcome->forced_cells, 2);
+    EXPECT_TRUE(view.outcome->committed);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "");
+    EXPECT_EQ(view.observer.plans.at(0).cells, 0);
+    EXPECT_EQ(view.observer.plans.at(0).forced_cells, 2);
+    EXPECT_EQ(view.plans_prepared, 0);
+  }
+  EXPECT_TRUE(known.cells.empty());
+  // Another collective is forced, or a choice that is not listed.
+  for (const char* force : {"broadcast=scripted/b", "all_reduce=scripted/c"}) {
+    tune.settings.force = ForcedChoices::Parse(force).value();
+    known.cells.clear();
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      EXPECT_EQ(view.outcome->measured_cells, 2) << force;
+      EXPECT_EQ(view.outcome->forced_cells, 0) << force;
+    }
+  }
+}
+
 TEST(KnownCellsTuneTest, AKnownCellIsDecidedByTheRulesOfThisTune) {
   MemoryOfCells known;
   Tune tune;

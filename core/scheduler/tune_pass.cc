@@ -7,6 +7,7 @@
 #include "core/base/usable_processors.h"
 #include "core/benchmark/operand_buffers.h"
 #include "core/choice/choice_lists.h"
+#include "core/choice/forced_collectives.h"
 #include "core/choice/precompile.h"
 #include "core/choice/winner_check.h"
 #include "core/ranks/step_record.h"
@@ -97,13 +98,20 @@ Status TunePass::LookUpKnownCells() {
                                          SelectionRules::Of(settings_), WarmDeadlineNs()));
   for (size_t i = 0; i < all.size(); ++i) {
     if (!known[i]) {
-      cells_.push_back(TuneCell{all[i]});
+      const bool is_forced =
+          AreAllForced(parts_.groups, settings_.force, all[i].node->program(), all[i].problem());
+      if (is_forced) {
+        forced_.push_back(all[i]);
+      } else {
+        cells_.push_back(TuneCell{all[i]});
+      }
       continue;
     }
     all[i].node->SetTimings(all[i].hint_bytes, std::move(*known[i]));
     known_.push_back(all[i]);
   }
   state_.outcome.known_cells += static_cast<int32_t>(known_.size());
+  state_.outcome.forced_cells += static_cast<int32_t>(forced_.size());
   LeaveOut(left_out);
   return {};
 }
@@ -132,6 +140,7 @@ void TunePass::Plan() {
   cost.plan.nodes = static_cast<int32_t>(state_.nodes.size() - first_);
   cost.plan.known_cells = static_cast<int32_t>(known_.size());
   cost.plan.cells = static_cast<int32_t>(cells_.size()) + cost.plan.known_cells;
+  cost.plan.forced_cells = static_cast<int32_t>(forced_.size());
   parts_.observer.OnPlan(cost.plan);
   memory_ = CheckMemory(parts_.device, parts_.exchange.world_size(), cost.least_bytes_per_rank);
 }
@@ -230,6 +239,11 @@ Status TunePass::CheckChoices() {
     cells.push_back({&cell.place.node->program(), cell.place.problem(),
                      &cell.place.node->ListChoices(parts_.groups, cell.place.hint_bytes)});
   }
+  // The lists decide which cells are forced.
+  for (const CellPlace& place : forced_) {
+    cells.push_back({&place.node->program(), place.problem(),
+                     &place.node->ListChoices(parts_.groups, place.hint_bytes)});
+  }
   std::vector<CellToCheck> known;
   std::vector<ChoiceId> winners;
   std::vector<CellPlace> places;
@@ -267,7 +281,7 @@ Status TunePass::Benchmark() {
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
     MultiTemplate& node = *state_.nodes[i];
     for (uint64_t hint : node.size_hints_bytes()) {
-      if (node.has_timings(hint)) continue;
+      if (node.has_timings(hint) || IsForced({&node, hint})) continue;
       if (timing.IsBudgetSpent()) {
         ++state_.outcome.skipped_cells;
         continue;
@@ -283,7 +297,8 @@ MeasuredWinners TunePass::MergedWinners() {
   MeasuredWinners winners = state_.winners;
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
     MultiTemplate& node = *state_.nodes[i];
-    if (node.cells().empty()) continue;  // the budget was used up before its first cell
+    // The budget was used up before its first cell, or forced choices run all of them.
+    if (node.cells().empty()) continue;
     const Result<MeasuredWinners::BySize> by_size = node.Finalize();
     if (!by_size) {
       Warn(by_size.error().ToText());

@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_SCHEDULER_TUNE_PASS_H_
 #define COTUNE_CORE_SCHEDULER_TUNE_PASS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,8 +32,8 @@ class TunePass {
   void ListChoices();
   // Logs what a list has, and what it leaves out. By rank 0: the lists of all ranks are equal.
   void LogListing(const MultiTemplate& node, uint64_t hint_bytes, const ChoiceList& list) const;
-  // Parts the cells into those that rank 0 knows and those to measure, without the choices that
-  // have ended a tune.
+  // Parts the cells into those that rank 0 knows, those that forced choices run, and those to
+  // measure, without the choices that have ended a tune.
   Status LookUpKnownCells();
   void LeaveOut(const std::vector<LeftOutChoice>& left_out);
   void Plan();
@@ -47,6 +48,9 @@ class TunePass {
   // winners of the known ones.
   Status CheckChoices();
   Status Benchmark();
+  bool IsForced(const CellPlace& place) const {
+    return std::find(forced_.begin(), forced_.end(), place) != forced_.end();
+  }
   // Adds the winners of the nodes to those in force.
   MeasuredWinners MergedWinners();
   Status Agree();
@@ -63,6 +67,9 @@ class TunePass {
   Status memory_;  // of this rank, for the plan
   std::vector<TuneCell> cells_;
   std::vector<CellPlace> known_;
+  // Not known, and not measured, because each collective has a forced choice; in the order of the
+  // cells.
+  std::vector<CellPlace> forced_;
   std::set<CellPlace> unusable_;  // known, but no rank can run the winner
   std::unique_ptr<SymmetricRegion> symmetric_;
   StartMode start_mode_ = StartMode::kBarrier;

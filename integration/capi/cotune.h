@@ -307,6 +307,14 @@ typedef struct cotune_group_options {
   /* Functions that race with the choices of the backends; read while the group is created. NULL:
    * none. Their code and contexts stay valid as long as the group and those split from it live. */
   const cotune_functions* functions;
+  /* Choices that are forced, to find out which one gives wrong values or is slow:
+   * "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536". Every call of such a collective, alone
+   * or in a program, of this group and those split from it, runs that choice, without a tune and
+   * whatever the table has; if it is refused or not listed for a call, that call runs what it would
+   * run otherwise, and one warning for each collective names the reason. A tune does not measure
+   * what is forced. Equal on all ranks, or COTUNE_ERROR_DISAGREEMENT; a name that no backend in use
+   * has is COTUNE_ERROR_USAGE. "" forces nothing; NULL: the setting force (COTUNE_FORCE). */
+  const char* force;
 } cotune_group_options;
 
 /* Joins the job and makes its group of all ranks. Settings come from the settings file and COTUNE_*
@@ -602,7 +610,7 @@ typedef struct cotune_tune_report {
   uint32_t struct_size;
   int32_t measured; /* cells: problem x size */
   int32_t known;    /* taken from the database */
-  int32_t skipped;  /* not measured because the budget was used up */
+  int32_t skipped;  /* not measured: the budget was used up, or the setting force decides them */
   int32_t is_tuned; /* 0: a rank missed the pre-sync window; every rank keeps the table it had */
 } cotune_tune_report;
 
@@ -657,10 +665,14 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  * - choice: the choice that runs.
  * - is_agreed: true if the call runs this choice only because the ranks have agreed on it
  *   (cotune_program_agree); source is "table" then, and measured has at most the size of the call.
- * - source: "table", "default", or, if the choice of the table does not run the call for the reason
- *   in `refused`, "next_best", the next fastest choice of the nearest measured size that can, or
- *   "default_after_refusal". The reasons: its backend refuses the call, no backend offers the
- *   choice, or the choice is not listed for a call of this size and a next best choice is.
+ * - forced_refused: the reason for which a collective of the call does not run the choice that the
+ *   setting force gives it; "" if each of them does, and if none is forced.
+ * - source: "table", "default", "forced" (the setting force gives the call its choice; of a
+ * program, a step has that choice, and measured is empty), or, if the choice of the table does not
+ * run the call for the reason in `refused`, "next_best", the next fastest choice of the nearest
+ * measured size that can, or "default_after_refusal". The reasons: its backend refuses the call, no
+ * backend offers the choice, or the choice is not listed for a call of this size and a next best
+ * choice is.
  * - relative: null, or the calls by whose row this one runs, because such calls were not measured:
  *   "all_reduce sum f32 out of place". measured and the sizes are theirs.
  * - first_bytes, end_bytes: the sizes that the row of the table is for, from first_bytes to below

@@ -30,6 +30,7 @@ std::string BeyondMeasuredText(const Explained& explained) {
 }
 
 const char* SourceName(const CallExplanation& call) {
+  if (call.is_forced) return "forced";
   if (call.from_table) return "table";
   if (call.is_next_best) return "next_best";
   return call.table_choice_refused.empty() ? "default" : "default_after_refusal";
@@ -70,13 +71,26 @@ Json InGraphs(const CallExplanation& call) {
   return call.choice_in_graphs ? Json(call.choice_in_graphs->text()) : Json(nullptr);
 }
 
+// "" if each collective of the call runs its forced choice, or none is forced.
+std::string RefusedForceText(const CallExplanation& call) {
+  return call.forced_refused.empty()
+             ? ""
+             : fmt::format("the setting force does not reach all of it ({})\n",
+                           call.forced_refused);
+}
+
+std::string ForcedText(const CallExplanation& call) {
+  return "the setting force gives it this choice; nothing else counts\n" + RefusedForceText(call);
+}
+
 // The lines on where the choice comes from.
 std::string SourceText(const Explained& explained) {
   const CallExplanation& call = explained.call;
-  std::string text;
+  if (call.is_forced) return ForcedText(call);
+  std::string text = RefusedForceText(call);
   if (call.relative) {
-    text = fmt::format("this call was not measured: it runs by the row of {}\n",
-                       InWords(*call.relative));
+    text += fmt::format("this call was not measured: it runs by the row of {}\n",
+                        InWords(*call.relative));
   }
   if (call.is_agreed) {
     text += "the ranks have agreed on it for each call of its collectives\n";
@@ -148,6 +162,7 @@ std::string ExplanationJson(const Explained& explained) {
       {"program", is_program ? Json(explained.program_text) : Json(nullptr)},
       {"choice", call.choice.text()},
       {"is_agreed", call.is_agreed},
+      {"forced_refused", call.forced_refused},
       {"source", SourceName(call)},
       {"choice_in_graphs", InGraphs(call)},
       {"refused", call.table_choice_refused},

@@ -125,6 +125,12 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
   values = settings.values;
   values.warm_timeout_ns = std::max(values.warm_timeout_ns, given.join_timeout_ns);
+  options.force_origin = settings.origins.at("force");
+  if (given.force != nullptr) {
+    options.force_origin = "cotune_group_options.force";
+    COTUNE_RETURN_IF_ERROR(
+        AssignSetting(*FindSetting("force"), given.force, options.force_origin, values));
+  }
   options.settings = values;
   options.catalogue.settings = settings.backend_values;
   options.catalogue.setting_origins = settings.backend_origins;
@@ -219,6 +225,11 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
     for (const std::string& warning : node->job->setting_warnings())
       EmitLine(*log, Severity::kWarning, warning);
     WarnOfLeftOut(job_options, *node->job, *log);
+    const ForcedChoices& forced = node->job->settings().force;
+    if (!forced.empty()) {
+      EmitLine(*log, Severity::kInfo,
+               fmt::format("forced choices ({}): {}", node->job->force_origin(), forced.text()));
+    }
   }
   DatabasePlan database{
       DatabasePath(settings.database, ProcessEnvironment(), node->job->fingerprint()),

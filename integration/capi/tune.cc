@@ -226,9 +226,9 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
 
 void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
   if (out == nullptr || out->struct_size < sizeof(uint32_t)) return;
-  const cotune_tune_report report{out->struct_size, tuned.outcome.measured_cells,
-                                  tuned.outcome.known_cells, tuned.outcome.skipped_cells,
-                                  tuned.outcome.committed ? 1 : 0};
+  const cotune_tune_report report{
+      out->struct_size, tuned.outcome.measured_cells, tuned.outcome.known_cells,
+      tuned.outcome.skipped_cells + tuned.outcome.forced_cells, tuned.outcome.committed ? 1 : 0};
   std::copy_n(reinterpret_cast<const char*>(&report),
               std::min<size_t>(out->struct_size, sizeof(report)), reinterpret_cast<char*>(out));
 }

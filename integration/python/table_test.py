@@ -35,6 +35,23 @@ def tune_save_and_load(rank: int, job: Job) -> dict:
     return seen
 
 
+def force_choices(rank: int, job: Job) -> dict:
+    seen = {}
+    with job.group(rank, force={"all_reduce": "host/ring?chunk=65536"}) as group:
+        values = array.array("f", [rank + 1] * 1024)
+        group.all_reduce(values)
+        assert values.tolist() == [3] * 1024
+        report = group.tune(collectives=["all_reduce", "broadcast"], sizes=[1024])
+        seen["report"] = report.measured, report.skipped
+        seen["explained"] = group.explain_dict("all_reduce", 1024)
+        seen["text"] = group.explain("all_reduce", 1024)
+    try:
+        job.group(rank, "second", force="all_reduce=host/rign?chunk=65536")
+    except UsageError as error:
+        seen["error"] = str(error)
+    return seen
+
+
 def fail_to_load(rank: int, job: Job) -> list[str]:
     job.path("broken.tdb").write_bytes(b"no database")
     texts = []
@@ -92,6 +109,15 @@ class TableTest(RanksTest):
             self.assertEqual(seen["tuned"][0], seen["loaded"][0])
         self.assertEqual(answers[0]["tuned"], answers[1]["tuned"])
         self.assertNotEqual(answers[0]["tuned"][0], 0)
+
+    def test_a_forced_choice_runs_and_is_not_measured(self):
+        for seen in self.run_ranks(force_choices):
+            self.assertEqual(seen["report"], (1, 1))
+            explained = seen["explained"]
+            self.assertEqual((explained["choice"], explained["source"]), ("host/ring?chunk=65536", "forced"))
+            self.assertEqual(explained["forced_refused"], "")
+            self.assertIn("the setting force gives it this choice", seen["text"])
+            self.assertIn("did you mean host/ring?chunk=65536?", seen["error"])
 
     def test_a_database_that_cannot_be_used_changes_nothing(self):
         for texts in self.run_ranks(fail_to_load):

@@ -20,7 +20,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 25> kTable = {{
+constexpr std::array<SettingSpec, 26> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -62,6 +62,9 @@ constexpr std::array<SettingSpec, 25> kTable = {{
      "most operations that a collective absorbs on one side"},
     {"fusion_speedup_threshold", &FusionRules::speedup_threshold, 1, 10,
      "a fused form wins only if the fastest unfused one takes more than this many times as long"},
+    {"force", &V::force, 0, 0,
+     "collectives that run a given choice, whatever was measured, such as all_reduce=host/ring; at "
+     "sizes where it is refused or not listed, they run what they would run without it"},
     {"memory", &V::memory, 0, 0,
      "memory that is tuned: host, cuda, or auto: cuda where there are GPUs and a plugin for them"},
     {"plugin_path", &V::plugin_path, 0, 0,
@@ -77,9 +80,11 @@ constexpr std::array<SettingSpec, 25> kTable = {{
      "are"},
 }};
 
-constexpr std::array<SettingAlias, 2> kAliases = {{
+constexpr std::array<SettingAlias, 3> kAliases = {{
     {"enable_custom_op_fusion", "collective_fusion_enabled"},
     {"max_autotune_gemm_threads", "precompile_threads"},
+    // The flag of `cotune tune` that measures anew is --force.
+    {"force_choice", "force"},
 }};
 
 // The value of a member, in values or in their rules of fusion.
@@ -177,6 +182,16 @@ std::string Read(std::string_view text, uint8_t* value) {
   }
 }
 
+std::string Read(std::string_view text, ForcedChoices* value) {
+  Result<ForcedChoices> forced = ForcedChoices::Parse(text);
+  if (!forced) {
+    const Error& error = forced.error();
+    return error.cause.empty() ? error.what : fmt::format("{}: {}", error.what, error.cause);
+  }
+  *value = *std::move(forced);
+  return "";
+}
+
 std::string Format(int64_t value) { return FormatDurationNs(value); }
 std::string Format(int32_t value) { return std::to_string(value); }
 std::string Format(double value) { return fmt::format("{}", value); }
@@ -185,6 +200,7 @@ std::string Format(const std::vector<uint64_t>& value) { return FormatSizes(valu
 std::string Format(const std::string& value) { return value; }
 std::string Format(NumericsRule value) { return std::string(Name(value)); }
 std::string Format(uint8_t value) { return FusionTypesText(value); }
+std::string Format(const ForcedChoices& value) { return value.text(); }
 
 // The words of TypeName by the type of the value.
 constexpr std::string_view TypeNameOf(int64_t) { return "duration"; }
@@ -195,6 +211,7 @@ constexpr std::string_view TypeNameOf(const std::vector<uint64_t>&) { return "si
 constexpr std::string_view TypeNameOf(const std::string&) { return "text"; }
 constexpr std::string_view TypeNameOf(NumericsRule) { return "any or same"; }
 constexpr std::string_view TypeNameOf(uint8_t) { return "words"; }
+constexpr std::string_view TypeNameOf(const ForcedChoices&) { return "choices"; }
 
 template <typename Value>
 bool InLimits(const SettingSpec& spec, const Value& value) {
@@ -259,6 +276,9 @@ std::string AllowedText(const SettingSpec& spec) {
                        FormatDurationNs(static_cast<int64_t>(spec.maximum)));
   }
   if (type == "sizes") return "sizes such as 1K:16M:x2 or 4K,1M";
+  if (type == "choices") {
+    return "collectives and their choices, such as all_reduce=nccl/auto,all_gather=host/ring";
+  }
   if (type == "words") {
     return fmt::format("none, or words of {} with commas between them",
                        FusionTypesText(kAllFusionTypes, ", "));

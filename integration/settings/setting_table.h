@@ -28,13 +28,13 @@ struct SettingValues : TuningSettings {
 
 // The member that holds a setting's value, of SettingValues or of its FusionRules; the type of the
 // member is the type of the setting: duration (int64_t, ns), whole number, switch, number, list of
-// sizes (bytes), text, rule of numerics, set of kinds of fusion (uint8_t).
+// sizes (bytes), text, rule of numerics, set of kinds of fusion (uint8_t), forced choices.
 using SettingMember =
     std::variant<int64_t SettingValues::*, int32_t SettingValues::*, bool SettingValues::*,
                  double SettingValues::*, std::vector<uint64_t> SettingValues::*,
                  std::string SettingValues::*, NumericsRule SettingValues::*,
                  int32_t FusionRules::*, bool FusionRules::*, double FusionRules::*,
-                 uint8_t FusionRules::*>;
+                 uint8_t FusionRules::*, ForcedChoices SettingValues::*>;
 
 struct SettingSpec {
   std::string_view name;  // key in a file
@@ -62,7 +62,8 @@ std::string HelpText(const SettingSpec& spec);
 // "COTUNE_MIN_ROUNDS" and "--min-rounds" for min_rounds; also for an alias.
 std::string VariableName(std::string_view name);
 std::string FlagName(std::string_view name);
-// "duration", "whole number", "on or off", "number", "sizes", "text", "any or same", "words".
+// "duration", "whole number", "on or off", "number", "sizes", "text", "any or same", "words",
+// "choices".
 std::string_view TypeName(const SettingSpec& spec);
 // The values that a setting accepts: "1ms to 1h", "on or off", ...
 std::string AllowedText(const SettingSpec& spec);

@@ -189,6 +189,7 @@ TEST_F(SettingsTest, EveryTypeIsRead) {
                    {"collective_multi_kernel_hints", "1K:4K:x2,64K"},
                    {"precompile_threads", "3"},
                    {"sample_time", "50us"},
+                   {"force", "broadcast=nccl/auto,all_reduce=host/ring?chunk=65536"},
                    {"plugin_path", "/a:/b"},
                    {"database", "/tmp/x.tdb"}};
   const ResolvedSettings resolved = ResolveSettings(sources).value();
@@ -199,6 +200,7 @@ TEST_F(SettingsTest, EveryTypeIsRead) {
             (std::vector<uint64_t>{1024, 2048, 4096, 65536}));
   EXPECT_EQ(resolved.values.precompile_threads, 3);
   EXPECT_EQ(resolved.values.sample_ns, 50'000);
+  EXPECT_EQ(resolved.values.force.text(), "all_reduce=host/ring?chunk=65536,broadcast=nccl/auto");
   EXPECT_EQ(resolved.values.plugin_path, "/a:/b");
   EXPECT_EQ(resolved.values.database, "/tmp/x.tdb");
 }
@@ -241,6 +243,15 @@ TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
        "is none of the words; give none, or words of epilogue, prologue, cross_subgraph with "
        "commas "
        "between them"},
+      {"force_choice", "all_reduc=host/ring",
+       "bad value \"all_reduc=host/ring\" for force_choice (--force-choice): \"all_reduc\" is no "
+       "collective: known: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast; did you "
+       "mean all_reduce?; give collectives and their choices, such as "
+       "all_reduce=nccl/auto,all_gather=host/ring"},
+      {"force_choice", "all_reduce=host/ring,",
+       "bad value \"all_reduce=host/ring,\" for force_choice (--force-choice): element 2 of the "
+       "list is empty; give collectives and their choices, such as "
+       "all_reduce=nccl/auto,all_gather=host/ring"},
       {"max_fusion_depth", "9",
        "bad value \"9\" for max_fusion_depth (--max-fusion-depth): it is outside the limits; give "
        "a whole number from 1 to 8"},

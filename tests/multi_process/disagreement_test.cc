@@ -166,7 +166,7 @@ TEST(Disagreement, OnForce) {
   StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
     if (rank == kOdd) own.force = true;
   });
-  ExpectAllName(ranks, "force");
+  ExpectAllName(ranks, "'force'");
 }
 
 TEST(Disagreement, OnATrace) {

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cotune import _structs
 from cotune._native import library
@@ -43,6 +43,13 @@ def joined(parts: "str | os.PathLike[str] | Sequence[str] | None", separator: st
     if parts is None or isinstance(parts, str | os.PathLike):
         return None if parts is None else os.fspath(parts)
     return separator.join(os.fspath(part) for part in parts)
+
+
+def force_text(force: "Mapping[str, str] | str | None") -> str | None:
+    """The text of forced choices, which a dict may have as well."""
+    if force is None or isinstance(force, str):
+        return force
+    return ",".join(f"{collective}={choice}" for collective, choice in force.items())
 
 
 def nanoseconds(seconds: float, where: str) -> int:

@@ -144,6 +144,7 @@ class GroupOptions(Struct):
         ("reserved", _UINT32),
         ("store", ctypes.POINTER(Store)),
         ("functions", ctypes.POINTER(Functions)),
+        ("force", _TEXT),
     ]
 
 

@@ -5,10 +5,10 @@ import json
 import logging
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cotune import _structs
-from cotune._creation import create, created_error, encoded, joined, nanoseconds
+from cotune._creation import create, created_error, encoded, force_text, joined, nanoseconds
 from cotune._handle import GroupHandle
 from cotune._interrupt import keeper
 from cotune._native import library
@@ -58,6 +58,7 @@ class Group:
         log: "Log | logging.Logger | None" = None,
         ignores_database: bool = False,
         functions: Functions | None = None,
+        force: "Mapping[str, str] | str | None" = None,
     ):
         """Joins the job and makes its group of all ranks.
 
@@ -80,6 +81,9 @@ class Group:
           ignores_database: begin with the default choices; no tuned database is looked for.
           functions: functions of the caller that run collectives, which race with the choices of the
             backends (see cotune.Functions).
+          force: the choices that collectives run whatever was measured, {"all_reduce": "host/ring"}
+            or "all_reduce=host/ring", equal on all ranks; a call for which one is refused or not
+            listed runs what it would run otherwise. None: the setting force.
 
         Raises UsageError for options that do not fit together, RankLostError or DeadlineError when
         ranks do not come in time, MachineError and PluginError when no backend can be used. One
@@ -102,6 +106,7 @@ class Group:
             join_timeout_ns=nanoseconds(join_timeout_s, "join_timeout_s"),
             call_timeout_ns=nanoseconds(call_timeout_s, "call_timeout_s"),
             ignores_database=int(ignores_database),
+            force=encoded(force_text(force)),
         )
         if world_size is not None and world_size < 1:
             raise usage_error(

@@ -41,7 +41,8 @@ class TuneReport:
     Attributes:
       measured: cells (problem x size) that were measured.
       known: cells that were taken from the database.
-      skipped: cells that were not measured because the budget was used up.
+      skipped: cells that were not measured because the budget was used up, or because the setting
+        force decides them.
       is_tuned: False when a rank missed the window of the tune; every rank keeps the table it had.
     """
 

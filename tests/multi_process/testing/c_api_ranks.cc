@@ -11,11 +11,14 @@
 namespace cotune {
 namespace {
 
-// Only what the library logs of its table and of programs: other lines come from another thread.
+// Only what the library logs of its table, of programs and of forced choices: other lines come from
+// another thread.
 void Log(void* context, int32_t severity, const char* text) {
   const std::string_view line(text);
   const bool is_of_program = severity == 0 && line.starts_with("program ");
-  if (!line.starts_with("calls run") && !line.starts_with("what is tuned") && !is_of_program) {
+  const bool is_of_force = line.find("forced choice, ") != std::string_view::npos;
+  if (!line.starts_with("calls run") && !line.starts_with("what is tuned") && !is_of_program &&
+      !is_of_force) {
     return;
   }
   static_cast<TestLink*>(context)->Report(fmt::format("log {} {}", severity, text));
@@ -56,6 +59,7 @@ cotune_group* CApiRanks::Create(int rank, int world_size, TestLink& link,
   options.socket_path = socket_.c_str();
   options.plugin_path = plugins.empty() ? plugins_.c_str() : plugins.c_str();
   options.backends = backends_;
+  options.force = force_;
   options.call_timeout_ns = call_timeout_ns_;
   options.log = Log;
   options.log_context = &link;

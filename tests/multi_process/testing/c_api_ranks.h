@@ -40,6 +40,7 @@ class CApiRanks : public ::testing::Test {
   std::string socket_ = folder_.path() + "/s";  // another one for each group of all ranks
   std::string database_ = folder_.path() + "/tuned.tdb";
   const char* backends_ = nullptr;  // nullptr: all
+  const char* force_ = nullptr;     // as in cotune_group_options
   int ignores_database_on_ = -1;
   int64_t call_timeout_ns_ = kLongCallNs;
 };

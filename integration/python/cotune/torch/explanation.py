@@ -35,7 +35,7 @@ class SizeExplanation:
     Attributes:
       rows: the row count.
       choice: runs at this size.
-      source: "table" if it was tuned; "relative" if it runs by the row of another call, which `note` names; otherwise as
+      source: "table" if it was tuned; "forced" if the setting force gives it the choice; "relative" if it runs by the row of another call, which `note` names; otherwise as
         cotune_explain_json has it.
       time_us: of the choice when it was measured; None on a rank that does not know it, and if it was not.
       default_time_us: of the default choice in the same measurement.
@@ -76,6 +76,11 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, k
     `knows_ages`: whether the rank has the database, and so the time of each measurement.
     """
     size = SizeExplanation(rows, answer["choice"], answer["source"])
+    if size.source == "forced":
+        size.note = "forced, whatever was measured"
+        if answer["forced_refused"]:
+            size.note += f"; not for all of its collectives: {answer['forced_refused']}"
+        return size
     if answer.get("relative"):
         size.source, size.note = "relative", f"not measured: it runs by the row of {answer['relative']}"
         return size

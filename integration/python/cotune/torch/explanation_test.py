@@ -74,6 +74,13 @@ class SizeTest(unittest.TestCase):
         answer = _answer("a", _choice("b", 1.0), source="default_after_refusal", refused="b: too large")
         self.assertEqual(self._size(answer).note, "the tuned choice does not run: b: too large")
 
+    def test_a_choice_that_the_user_forces(self) -> None:
+        size = self._size(_answer("a", source="forced", forced_refused=""), why_untuned="the budget is spent")
+        self.assertEqual((size.source, size.choice, size.time_us), ("forced", "a", None))
+        self.assertTrue(explanation.size_lines([size])[1].endswith("  forced, whatever was measured"))
+        size = self._size(_answer("a+b", source="forced", forced_refused="c: too large"))
+        self.assertEqual(size.note, "forced, whatever was measured; not for all of its collectives: c: too large")
+
     def test_a_choice_that_was_agreed_before_the_program_was_tuned(self) -> None:
         size = self._size(_answer("b", _choice("a", 10.0), _choice("b", 20.0, is_default=True), winner="a"))
         self.assertEqual((size.time_us, size.is_default), (20.0, True))

@@ -24,7 +24,7 @@ import torch
 from cotune import _native
 from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
-from cotune.errors import CotuneError
+from cotune.errors import CotuneError, error_of
 from cotune.group import Group
 from cotune.torch import compat, function_choices, library, option_values
 from cotune.torch.log import LinesOfGroup, log
@@ -62,12 +62,15 @@ class TuneSettings:
         which is no limit if nobody has set it.
       numerics: "any": whatever is fastest; "same": only choices whose bits are those of the default.
       database: the file that keeps what was tuned; "": the machine's own; None: none.
+      force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
+        refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
     """
 
     tunes: bool = True
     budget_s: float | str | None = "auto"
     numerics: str = "any"
     database: str | os.PathLike[str] | None = ""
+    force: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, **options: Any) -> TuneSettings:
@@ -350,6 +353,21 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
     return ""
 
 
+def _forces() -> bool:
+    """Returns true if the user forces choices, as far as this process knows without a group."""
+    return _settings.force is not None or any(map(os.environ.get, ("COTUNE_FORCE", "COTUNE_FORCE_CHOICE")))
+
+
+def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:
+    """Raises the error of forced choices that are wrong, or differ between the ranks, on all of them.
+
+    PyTorch's own collectives would run otherwise, and a user who compares choices would not notice.
+    """
+    for rank, word in zip(global_ranks, words, strict=True):
+        if word["force_result"]:
+            raise error_of(word["force_result"], f"rank {rank}: {word['reason']}", None)
+
+
 def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     """Collective over the ranks of the process group."""
     place = _place(device)
@@ -358,7 +376,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     ready, attempt = meeting.share("ready", _readiness(), "come to its first operator", hint=LATE_HINT)
     if reason := _first_reason(ready, meeting.global_ranks):
         return GroupEntry(name, place, None, reason)
-    group, failure, is_agreed = None, "", False
+    group, failure, force_result, is_agreed = None, "", 0, False
     try:
         try:
             group = Group(
@@ -371,12 +389,20 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 log=LinesOfGroup(),
                 ignores_database=_settings.database is None,
                 functions=function_choices.functions_of(process_group, meeting.store, f"cotune/{name}/{attempt}"),
+                force=_settings.force,
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = _reason_of(error)
+            result = getattr(error, "result", Result.SUCCESS)
+            if result in (Result.ERROR_USAGE, Result.ERROR_DISAGREEMENT) and _forces():
+                force_result = int(result)
         made, _ = meeting.share(
-            f"{attempt}/made", {"reason": failure}, "made its group for the operators", timeout_s + _WORD_GRACE_S
+            f"{attempt}/made",
+            {"reason": failure, "force_result": force_result},
+            "made its group for the operators",
+            timeout_s + _WORD_GRACE_S,
         )
+        _raise_wrong_force(made, meeting.global_ranks)
         reason = _first_reason(made, meeting.global_ranks)
         is_agreed = reason == ""
     finally:

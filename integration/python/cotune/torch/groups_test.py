@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from cotune.constants import Result
+from cotune.errors import CotuneError, UsageError
 from cotune.torch import compat, groups, meeting
 
 
@@ -120,6 +121,38 @@ class MeetingTest(unittest.TestCase):
             self.assertRegex(self._meet_both()[1].reason, "rank 0: OSError: no boot_id")
         with mock.patch.object(groups, "Group", side_effect=ValueError("no")):
             self.assertRegex(self._meet_both()[1].reason, "rank 0: ValueError: no")
+
+    def test_wrong_forced_choices_are_raised_on_all_ranks(self) -> None:
+        """PyTorch's own collectives would hide from the user that nothing was forced."""
+        raised: list[Any] = [None, None]
+
+        def meet(rank: int) -> None:
+            try:
+                groups._make("g", self.ranks[rank], -1)
+            except CotuneError as failure:
+                raised[rank] = failure
+
+        with (
+            mock.patch.object(groups, "Group", side_effect=UsageError("host/rign cannot run all_reduce")),
+            mock.patch.object(groups, "_settings", groups.TuneSettings(force={"all_reduce": "host/rign"})),
+        ):
+            threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(2)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+        for each in raised:
+            self.assertIsInstance(each, UsageError)
+            self.assertIn("rank 0: host/rign cannot run all_reduce", str(each))
+
+    def test_a_group_gets_the_forced_choices(self) -> None:
+        force = {"all_reduce": "host/ring"}
+        with mock.patch.object(groups, "_settings", groups.TuneSettings.of(force=force)):
+            self._meet_both()
+        self.assertEqual(FakeGroup.last.options["force"], force)
+        for wrong in ("all_reduce=host/ring", {"all_reduce": 1}):
+            with self.assertRaisesRegex(TypeError, "option 'force' is a dict from collectives"):
+                groups.TuneSettings.of(force=wrong)
 
     def test_the_group_is_destroyed_where_the_others_are_gone(self) -> None:
         share = meeting.Place.share

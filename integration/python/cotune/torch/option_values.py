@@ -24,6 +24,12 @@ def _is_database(value: Any) -> bool:
     return value is None or isinstance(value, (str, os.PathLike))
 
 
+def _is_force(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
+
+
 _SWITCH: tuple[Callable[[Any], bool], str] = (_is_switch, "True or False")
 
 # Those of Settings, those of TuneSettings, and that of the tables.
@@ -33,6 +39,10 @@ _ALLOWED = {
     "budget_s": (_is_budget, '"auto", a number of seconds, or 0 or None for the setting budget'),
     "numerics": (lambda value: value in ("any", "same"), '"any" or "same"'),
     "database": (_is_database, 'a path, "" for the database of this machine, or None for none'),
+    "force": (
+        _is_force,
+        'a dict from collectives to ids of choices, such as {"all_reduce": "nccl/auto"}, or None for the setting force',
+    ),
     "tables": _SWITCH,
 }
 

@@ -1,0 +1,42 @@
+"""Choices that enable(force=...) gives collectives of compiled graphs."""
+
+import json
+import re
+import unittest
+
+from testing.torchrun import Tree
+
+RING = "host/ring?chunk=65536"
+
+
+class ForceTest(unittest.TestCase):
+    def run_case(self, case: str) -> tuple[list[dict], str]:
+        ended = Tree().torchrun(2, "force_ranks.py", case)
+        self.assertEqual(ended.exit_code, 0, ended.text)
+        records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
+        self.assertEqual(sorted(each["rank"] for each in records), [0, 1], ended.text)
+        return records, ended.text
+
+    def test_a_forced_choice_runs_without_being_measured(self):
+        records, text = self.run_case("forced")
+        for each in records:
+            self.assertEqual((each["error"], each["raised"]), ("", ""), text)
+            # Rank 1 has another graph in the second call.
+            self.assertEqual(each["runs"], [["forced", RING]] * (1 + each["rank"]), text)
+            self.assertRegex(each["explains"], rf"{re.escape(RING)} .*forced, whatever was measured")
+
+    def check_raises(self, case: str, *parts: str) -> None:
+        records, text = self.run_case(case)
+        for each in records:
+            for part in parts:
+                self.assertIn(part, each["raised"], text)
+
+    def test_ranks_that_force_other_choices_are_named(self):
+        self.check_raises("differs", "about 'setting force'", "'all_reduce=host/tree?chunk=65536'", f"'all_reduce={RING}'")
+
+    def test_a_choice_that_no_backend_has(self):
+        self.check_raises("unknown", "host/rign?chunk=65536 cannot run all_reduce", f"did you mean {RING}?")
+
+
+if __name__ == "__main__":
+    unittest.main()
