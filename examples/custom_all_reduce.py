@@ -36,7 +36,7 @@ def library(x: torch.Tensor, group_name: str) -> torch.Tensor:
 
 
 def ring(x: torch.Tensor, group_name: str, chunk_size: int) -> torch.Tensor:
-    """Each chunk goes around the ring twice: to be summed, and to be told to all."""
+    """Each chunk goes around the ring twice: the first time it is summed, the second time all ranks get the sum."""
     group = process_group(group_name)
     rank, size = group.rank(), group.size()
     after, before = (dist.get_global_rank(group, (rank + step) % size) for step in (1, -1))
@@ -103,7 +103,7 @@ def main() -> None:
             CustomOpConfig(tree),
         ],
     )
-    cotune.torch.enable()  # in front of the first call of the compiled function
+    cotune.torch.enable()
 
     torch.manual_seed(0)
     bias = torch.randn(1, arguments.columns, device=device)

@@ -191,7 +191,7 @@ typedef struct cotune_function_call {
   int32_t device;      /* CUDA ordinal; -1 on host memory */
   uint64_t count;      /* as in the table of collectives below */
   void* stream;        /* cudaStream_t; NULL on host memory */
-  int64_t deadline_ns; /* of the monotonic clock */
+  int64_t deadline_ns; /* the call ends by then; on the monotonic clock */
   /* Host memory: both are copies that belong to cotune, and the function may write to both. CUDA:
    * the operands of the call; the function does not write to send. */
   void* send;
@@ -227,7 +227,7 @@ typedef struct cotune_function {
 
 typedef struct cotune_function_group_info {
   uint32_t struct_size;
-  int32_t rank; /* of this process in the group */
+  int32_t rank; /* the rank of this process in the group */
   int32_t world_size;
   int32_t device;           /* CUDA ordinal; -1 on host memory */
   const int32_t* job_ranks; /* world_size entries: rank in the job of each rank of the group */
@@ -241,7 +241,7 @@ typedef struct cotune_functions {
   /* The name under which the functions are listed, as that of a backend: "caller/ring". NULL:
    * "caller". No plugin in use has that name. */
   const char* name;
-  /* What else the times depend on, as the version of the functions; NULL: "". Ranks with different
+  /* The version of the functions: their times depend on it. NULL: "". Ranks with different
    * versions do not share the functions, and results of another version are measured anew. */
   const char* version;
   const cotune_function* functions;

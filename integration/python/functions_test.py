@@ -82,13 +82,13 @@ def exchanged(call: FunctionCall) -> list[list[float]]:
 
 
 def writes(call: FunctionCall) -> None:
-    sums = [sum(each) for each in zip(*exchanged(call))]
+    sums = [sum(each) for each in zip(*exchanged(call), strict=True)]
     bytes_of(call.recv)[:] = sums
     bytes_of(call.send)[:] = [99.0] * call.send.count  # it may
 
 
 def returns(call: FunctionCall) -> array.array:
-    return array.array("f", [sum(each) for each in zip(*exchanged(call))])
+    return array.array("f", [sum(each) for each in zip(*exchanged(call), strict=True)])
 
 
 def gathers(call: FunctionCall) -> array.array:
@@ -127,7 +127,7 @@ def calls_by_functions(rank: int, job: Job) -> dict:
 
 def faults_on_one_rank(rank: int, job: Job) -> dict:
     def wrong(call: FunctionCall) -> array.array:
-        return array.array("f", [sum(each) + (rank == 1) for each in zip(*exchanged(call))])
+        return array.array("f", [sum(each) + (rank == 1) for each in zip(*exchanged(call), strict=True)])
 
     def raises(call: FunctionCall) -> array.array:
         if rank == 1:
@@ -173,7 +173,7 @@ def usage(rank: int, job: Job) -> list[str]:
 
 
 def total(size: int, call: int = 0) -> list[float]:
-    return [sum(each) for each in zip(*(sent(rank, call) for rank in range(size)))]
+    return [sum(each) for each in zip(*(sent(rank, call) for rank in range(size)), strict=True)]
 
 
 class FunctionsTest(RanksTest):

@@ -28,7 +28,17 @@ except ImportError as failure:
         name="torch",
     ) from failure
 
-from cotune.torch import activation, compat, custom_op_autotuning, declarations, explanation, groups, option_values, report, start
+from cotune.torch import (
+    activation,
+    compat,
+    custom_op_autotuning,
+    declarations,
+    explanation,
+    groups,
+    option_values,
+    report,
+    start,
+)
 from cotune.torch.activation import disable, is_enabled
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.groups import GroupEntry, TuneSettings, group_of

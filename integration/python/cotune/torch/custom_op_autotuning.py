@@ -57,7 +57,7 @@ def register(
     if entry := next((each for each in groups.entries() if each.group is not None), None):
         raise ValueError(
             f"register_custom_op_autotuning: process group {entry.name!r} has its group of cotune already, whose choices are known "
-            "to all ranks; register in front of the first call of a compiled function"
+            "to all ranks; register before the first call of a compiled function"
         )
     function_choices.register(overload, name or "", ways)
 

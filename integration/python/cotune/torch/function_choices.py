@@ -52,7 +52,7 @@ class Registered:
     parameters: dict[str, Any]
 
     def is_same(self, other: Registered) -> bool:
-        """Whether both are one choice: an operator and a collective have it under one name."""
+        """Returns true if both are one choice."""
         kinds = [declarations.of(each.overload) for each in (self, other)]
         return self.run is other.run and self.parameters == other.parameters and kinds[0].kind == kinds[1].kind
 
@@ -130,7 +130,7 @@ def functions_of(process_group: Any, store: Any, prefix: str) -> Functions | Non
 
 
 def is_own(name: str) -> bool:
-    """Whether a process group was made for functions."""
+    """Returns true if a process group was made for functions."""
     return name in _own_groups
 
 
@@ -333,7 +333,7 @@ def _version(ways: Sequence[Registered], process_group: Any) -> str:
 
 
 def _code_text(code: types.CodeType | None) -> str:
-    """What a function does, as text without addresses of memory; "" for callables that have no code."""
+    """The code of a function as text without addresses of memory; "" for callables that have no code."""
     if code is None:
         return ""
     constants = [_code_text(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts]

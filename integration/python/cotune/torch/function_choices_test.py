@@ -117,7 +117,7 @@ class RefusalsTest(Test):
         made = mock.Mock(group=object())
         made.name = "0"
         with mock.patch.object(custom_op_autotuning.groups, "entries", lambda: [made]):
-            with self.assertRaisesRegex(ValueError, "process group '0' has its group of cotune already.*register in front of"):
+            with self.assertRaisesRegex(ValueError, "process group '0' has its group of cotune already.*register before"):
                 self.register(ops.total.default, CustomOpConfig(tree))
 
     def test_the_operator_itself_needs_a_value_for_each_argument(self) -> None:
