@@ -224,6 +224,11 @@ Status BackendCatalogue::CheckWanted() const {
   return {};
 }
 
+bool BackendCatalogue::IsOwn(const Backend& backend) const {
+  return std::any_of(options_.own_backends.begin(), options_.own_backends.end(),
+                     [&](const auto& own) { return own.get() == &backend; });
+}
+
 void BackendCatalogue::Order() {
   const std::vector<std::string>& wanted = options_.backends;
   const auto place = [&](const std::string& name) {
@@ -232,6 +237,8 @@ void BackendCatalogue::Order() {
   std::sort(backends_.begin(), backends_.end(), [&](const auto& left, const auto& right) {
     if (place(left->name()) != place(right->name()))
       return place(left->name()) < place(right->name());
+    // The default of the first backend runs what is not tuned, and that is not unchecked code.
+    if (IsOwn(*left) != IsOwn(*right)) return IsOwn(*right);
     return ComesBefore(left->name(), right->name());
   });
   for (const auto& backend : backends_) in_use_.push_back(backend.get());

@@ -33,7 +33,8 @@ struct CatalogueOptions {
   // Backends that the program brings itself, for any memory. No plugin in use has such a name.
   std::vector<std::shared_ptr<Backend>> own_backends;
   // Backends to use, by name, in order of priority; empty: all that work on this memory, "nccl" and
-  // "host" first, then by name. One that is named and not there is an error.
+  // "host" first, then by name, and the program's own last. One that is named and not there is an
+  // error.
   std::vector<std::string> backends;
   // "NAME.key" -> value, for backends; and where the user gave it, for messages.
   std::map<std::string, std::string> settings;
@@ -94,6 +95,7 @@ class BackendCatalogue {
   void Adopt(const cotune_backend_api_t& table, const std::string& path);
   // Adds the program's own backends. kUsage if a plugin in use has the name of one.
   Status AddOwn();
+  bool IsOwn(const Backend& backend) const;
   // Makes one of the tables that the user has left out the backend of parts, if one is needed.
   void AdoptForParts(const PluginScan& scan);
   // Makes the backend and drops it, and writes down what became of it.

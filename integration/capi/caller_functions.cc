@@ -1,13 +1,13 @@
 #include "integration/capi/caller_functions.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/sha256.h"
 #include "core/problem/choice_id.h"
 #include "fmt/format.h"
 #include "integration/capi/function_worker.h"
@@ -208,6 +208,33 @@ tl::unexpected<Error> Wrong(std::string what, std::string next_step) {
   return Fail(ErrorCode::kUsage, std::move(what), "cotune_functions", "", std::move(next_step));
 }
 
+// The bits from the first to the last.
+constexpr uint32_t Bits(unsigned first, unsigned last) {
+  return (1u << (last + 1)) - (1u << first);
+}
+
+Status CheckBits(const cotune_function& function, const std::string& id) {
+  constexpr uint32_t kCollectives = Bits(COTUNE_COLLECTIVE_ALL_REDUCE, COTUNE_COLLECTIVE_BROADCAST);
+  if (function.collectives == 0 || (function.collectives & ~kCollectives) != 0) {
+    return Wrong(fmt::format("function {} has the collectives {:#x}", id, function.collectives),
+                 "set the bit 1u << COTUNE_COLLECTIVE_* of each collective that it runs");
+  }
+  if ((function.dtypes & ~Bits(COTUNE_F32, COTUNE_F8_E5M2)) != 0) {
+    return Wrong(fmt::format("function {} has the dtypes {:#x}", id, function.dtypes),
+                 "set the bit 1u << COTUNE_F32 and so on of each dtype that it runs; 0: all");
+  }
+  if ((function.reductions & ~Bits(COTUNE_REDUCE_SUM, COTUNE_REDUCE_AVERAGE)) != 0) {
+    return Wrong(fmt::format("function {} has the reductions {:#x}", id, function.reductions),
+                 "set the bit 1u << COTUNE_REDUCE_* of each reduction that it runs; 0: all");
+  }
+  constexpr uint32_t kFlags = COTUNE_FUNCTION_CAPTURABLE | COTUNE_FUNCTION_REPRODUCIBLE;
+  if ((function.flags & ~kFlags) != 0) {
+    return Wrong(fmt::format("function {} has the flags {:#x}", id, function.flags),
+                 "set only COTUNE_FUNCTION_CAPTURABLE and COTUNE_FUNCTION_REPRODUCIBLE");
+  }
+  return {};
+}
+
 // The function at this place, checked.
 Result<NamedFunction> ReadFunction(const cotune_functions& given, const std::string& backend,
                                    size_t place) {
@@ -225,21 +252,27 @@ Result<NamedFunction> ReadFunction(const cotune_functions& given, const std::str
     return Wrong(fmt::format("'{}' cannot be the name of a choice", function.name),
                  "use \"algorithm\" or \"algorithm?key=value&key=value\" of a-z, 0-9, _, . and -");
   }
-  uint32_t all = 0;
-  for (const Collective each : AllCollectives()) all |= 1u << static_cast<unsigned>(each);
-  if ((function.collectives & all) == 0 || (function.collectives & ~all) != 0) {
-    return Wrong(
-        fmt::format("function {} has the collectives {:#x}", id->text(), function.collectives),
-        "set the bit 1u << COTUNE_COLLECTIVE_* of each collective that it runs");
-  }
+  COTUNE_RETURN_IF_ERROR(CheckBits(function, id->text()));
   return NamedFunction{id->text(), function};
+}
+
+// The caller's version, and what the lists of choices follow from: ranks with the same version have
+// the same lists.
+std::string VersionOf(const std::string& given, const std::vector<NamedFunction>& functions) {
+  std::string text;
+  for (const NamedFunction& each : functions) {
+    const cotune_function& function = each.function;
+    text += fmt::format("{} {} {} {} {}\n", each.id, function.collectives, function.dtypes,
+                        function.reductions, function.flags);
+  }
+  const std::string digest = Sha256Hex(text).substr(0, 8);
+  return given.empty() ? digest : fmt::format("{}+{}", given, digest);
 }
 
 Result<FunctionSet> ReadFunctions(const cotune_functions& given) {
   COTUNE_TRY(const cotune_functions functions, ReadOptions(&given, "cotune_functions"));
   FunctionSet set;
   set.name = functions.name == nullptr ? kDefaultName : functions.name;
-  set.version = functions.version == nullptr ? "" : functions.version;
   if (!ChoiceId::FromBackend(set.name, "a")) {
     return Wrong(fmt::format("'{}' cannot be the name of functions", set.name),
                  "begin with a-z, and use a-z, 0-9 and _, at most 31 characters");
@@ -250,6 +283,12 @@ Result<FunctionSet> ReadFunctions(const cotune_functions& given) {
   }
   if ((functions.open == nullptr) != (functions.close == nullptr)) {
     return Wrong("one of open and close is NULL", "give both, or none");
+  }
+  const size_t first_bytes = functions.functions->struct_size;
+  if (functions.function_stride != 0 && functions.function_stride < first_bytes) {
+    return Wrong(fmt::format("function_stride is {}, and a function has {} bytes",
+                             functions.function_stride, first_bytes),
+                 "give the bytes from one function to the next, or 0");
   }
   std::set<std::string> names;
   for (size_t place = 0; place < functions.function_count; ++place) {
@@ -262,6 +301,7 @@ Result<FunctionSet> ReadFunctions(const cotune_functions& given) {
     function.function.name = nullptr;
     set.functions.push_back(std::move(function));
   }
+  set.version = VersionOf(functions.version == nullptr ? "" : functions.version, set.functions);
   set.group_calls = {functions.open, functions.close, functions.context};
   return set;
 }

@@ -175,7 +175,10 @@ typedef struct cotune_store {
 
 /* Functions of the caller that run collectives race with the choices of backends, under the same
  * rules: all ranks list them alike, their values are checked, they are timed in the same rounds,
- * and a table may choose them. */
+ * and a table may choose them. Ranks that list them differently leave all of them out. Unless
+ * `backends` of the group names them first, a call that is not tuned runs no function where a
+ * backend can run it. COTUNE_NUMERICS_SAME leaves functions out, because nothing is known of their
+ * bits. */
 
 typedef struct cotune_function_group cotune_function_group; /* state of the caller */
 
@@ -192,13 +195,15 @@ typedef struct cotune_function_call {
   uint64_t count;      /* as in the table of collectives below */
   void* stream;        /* cudaStream_t; NULL on host memory */
   int64_t deadline_ns; /* the call ends by then; on the monotonic clock */
-  /* Host memory: both are copies that belong to cotune, and the function may write to both. CUDA:
-   * the operands of the call; the function does not write to send. */
+  /* Host memory: both are copies that belong to cotune, and the function may write to both; send
+   * has nothing to read on a rank that is not the root of a broadcast. They are never NULL but
+   * where they have no elements, and calls in place have two of them. CUDA: the operands of the
+   * call; the function does not write to send. */
   void* send;
   void* recv;
-  /* NULL. Host memory: a function that has the result in memory of its own sets it instead of
-   * writing to recv. The memory stays as it is until the next call of a function of this group, or
-   * until the group is closed. */
+  /* NULL. Host memory: a function that has the result in memory of its own, or in send, sets it and
+   * leaves recv as it is. The memory stays as it is until the next call of a function of this
+   * group, or until the group is closed. */
   const void* result;
 } cotune_function_call;
 
@@ -217,9 +222,12 @@ typedef struct cotune_function {
   uint32_t reductions;  /* bit 1u << COTUNE_REDUCE_*; 0: all */
   uint32_t reserved;
   /* Runs the call. Host memory: to its end, on a thread of cotune's, one call of a group at a time.
-   * CUDA: enqueues on the stream, on the thread of the call. Not COTUNE_SUCCESS: it has failed; a
-   * reason of at most `size` bytes with its NUL is in `reason`. The group is closed then on all
-   * ranks and made anew. Throws nothing and calls nothing of cotune. */
+   * One that has not returned a little after the deadline is given up: it has failed, and may run
+   * on for as long as it likes with its copies. CUDA: enqueues on the stream, on the thread of the
+   * call, and does not wait. Not COTUNE_SUCCESS: it has failed; a reason of at most `size` bytes
+   * with its NUL is in `reason`, which is empty before. While a tune measures, the group is closed
+   * then on all ranks and made anew, and the tune goes on without the function; a call gives the
+   * error and stops the group. Throws nothing and calls nothing of cotune. */
   cotune_result (*run)(void* context, cotune_function_group* group, cotune_function_call* call,
                        char* reason, size_t size);
   void* context;
@@ -241,17 +249,22 @@ typedef struct cotune_functions {
   /* The name under which the functions are listed, as that of a backend: "caller/ring". NULL:
    * "caller". No plugin in use has that name. */
   const char* name;
-  /* The version of the functions: their times depend on it. NULL: "". Ranks with different
-   * versions do not share the functions, and results of another version are measured anew. */
+  /* The version of the functions: their times depend on it. NULL: "". With the names and fields of
+   * the functions it makes the version of the backend. Ranks with different versions do not share
+   * the functions, and results of another version are measured anew. */
   const char* version;
   const cotune_function* functions;
   size_t function_count;
   size_t function_stride; /* bytes from one to the next; 0: sizeof */
   /* Collective: called on all ranks when a group of ranks begins to use the functions, and again
-   * after a call of them has failed. Both NULL if the functions need no state. open may wait for
-   * the other ranks until the deadline. close ends what waits in a function of the group, which may
-   * still run on another thread; as long as a function has not returned, code, context and group
-   * stay valid. */
+   * after a call of them has failed while a tune measures. Both NULL if the functions need no
+   * state. open may wait for the other ranks until the deadline, and returns then; a reason is as
+   * for run. close is called once for each open that has succeeded, on any thread, and does not
+   * wait. It ends what waits in a function of the group, which may still run on another thread, or
+   * be about to begin there: a function has to give an error when it finds its group closed. So
+   * close does not free what the functions look at, unless they can tell that it is gone (where
+   * `group` is a key of a table of the caller's, for example). As long as a function has not
+   * returned, code, context and group stay valid. Both throw nothing and call nothing of cotune. */
   cotune_result (*open)(void* context, const cotune_function_group_info* info,
                         cotune_function_group** group, char* reason, size_t size);
   void (*close)(void* context, cotune_function_group* group);
@@ -280,7 +293,9 @@ typedef struct cotune_group_options {
   /* Folders with plugins, separated by ':'. Default: the setting plugin_path (COTUNE_PLUGIN_PATH),
    * else lib/cotune/plugins of the tree that the library is in. */
   const char* plugin_path;
-  const char* backends; /* names, separated by ',', in order of priority; default: all */
+  /* Names, separated by ',', in order of priority; that of `functions` counts as one, and they are
+   * left out where it is not named. Default: all. */
+  const char* backends;
   /* Until when all ranks must have come; default 60 s. Where it is longer than the setting
    * warm_timeout, it is also the time in which all ranks come to a tune, a load or a save, and
    * then it is equal on all of them. */
@@ -305,7 +320,8 @@ typedef struct cotune_group_options {
    * same order on all ranks. socket_path counts on rank 0 only. */
   const cotune_store* store;
   /* Functions that race with the choices of the backends; read while the group is created. NULL:
-   * none. Their code and contexts stay valid as long as the group and those split from it live. */
+   * none. Their code and contexts stay valid as long as the group and those split from it live, and
+   * as long as a function has not returned. */
   const cotune_functions* functions;
   /* Choices that are forced, to find out which one gives wrong values or is slow:
    * "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536". Every call of such a collective, alone

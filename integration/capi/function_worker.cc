@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <system_error>
 #include <utility>
 
 #include "core/base/clock.h"
@@ -18,6 +20,18 @@ constexpr size_t kReasonBytes = 512;
 // A function that writes nothing must not leave the right result of an earlier call.
 constexpr int kPoison = 0xa5;
 
+// The caller's text as part of an error, which is one line.
+std::string OneLine(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char each) { return each < ' ' || each == 0x7f; }, ' ');
+  return text;
+}
+
+bool IsWithin(const std::byte* address, const std::vector<std::byte>& bytes) {
+  const std::less<> is_before;
+  return !is_before(address, bytes.data()) && is_before(address, bytes.data() + bytes.size());
+}
+
 // Runs a call of the caller that gives a reason if it fails. "": it has succeeded.
 template <typename Call>
 std::string ReasonOf(const Call& call) {
@@ -26,13 +40,14 @@ std::string ReasonOf(const Call& call) {
   try {
     result = call(reason.data(), reason.size());
   } catch (const std::exception& thrown) {
-    return fmt::format("it has thrown {}", thrown.what());
+    return OneLine(fmt::format("it has thrown {}", thrown.what()));
   } catch (...) {
     return "it has thrown";
   }
   if (result == COTUNE_SUCCESS) return "";
   reason.back() = '\0';
-  return reason.front() == '\0' ? fmt::format("it gives {}", result) : std::string(reason.data());
+  if (reason.front() == '\0') return fmt::format("it gives {}", result);
+  return OneLine(reason.data());
 }
 
 std::string Run(const NamedFunction& function, cotune_function_group* group,
@@ -73,25 +88,32 @@ Status FunctionWorker::CheckUsable() {
   return {};
 }
 
+Status FunctionWorker::StartThread() {
+  if (thread_.joinable()) return {};
+  const sync::SignalsBlocked signals_go_to_other_threads;
+  try {
+    thread_ = std::thread([self = shared_from_this()] { self->Work(); });
+  } catch (const std::system_error& failure) {
+    return Fail(ErrorCode::kEnvironment, "no thread for the caller's functions can be started", "",
+                failure.what(), "allow the process more threads");
+  }
+  return {};
+}
+
 Status FunctionWorker::Post(const NamedFunction& function, const cotune_function_call& call,
                             const FunctionBytes& bytes) {
   const std::lock_guard lock(mutex_);
   COTUNE_RETURN_IF_ERROR(CheckUsable());
-  if (!thread_.joinable()) {
-    const sync::SignalsBlocked signals_go_to_other_threads;
-    thread_ = std::thread([self = shared_from_this()] { self->Work(); });
-  }
+  COTUNE_RETURN_IF_ERROR(StartThread());
   function_ = function;
   call_ = call;
   recv_bytes_ = bytes.recv;
   if (send_.size() < bytes.send) send_.resize(bytes.send);
-  if (recv_.size() < bytes.recv) {
-    recv_.resize(bytes.recv);
-    is_recv_clean_ = false;
-  }
+  if (recv_.size() < bytes.recv) recv_.resize(bytes.recv);
   if (bytes.read > 0) std::memcpy(send_.data(), call.send, bytes.read);
-  if (!is_recv_clean_) std::memset(recv_.data(), kPoison, recv_.size());
-  is_recv_clean_ = false;
+  // Only what this call may write to, as an earlier one may have been much larger.
+  if (poisoned_bytes_ < bytes.recv) std::memset(recv_.data(), kPoison, bytes.recv);
+  poisoned_bytes_ = 0;
   call_.send = send_.data();
   call_.recv = recv_.data();
   state_ = State::kPosted;
@@ -127,9 +149,10 @@ Result<bool> FunctionWorker::Await(int64_t until_ns, void* recv) {
   COTUNE_RETURN_IF_ERROR(CheckUsable());
   state_ = State::kIdle;
   COTUNE_RETURN_IF_ERROR(outcome_);
-  is_recv_clean_ = call_.result != nullptr;
-  const void* const result = is_recv_clean_ ? call_.result : recv_.data();
-  if (recv_bytes_ > 0) std::memcpy(recv, result, recv_bytes_);
+  const auto* const result = static_cast<const std::byte*>(call_.result);
+  const bool is_in_recv = result == nullptr || IsWithin(result, recv_);
+  poisoned_bytes_ = is_in_recv ? 0 : recv_bytes_;
+  if (recv_bytes_ > 0) std::memcpy(recv, result == nullptr ? recv_.data() : result, recv_bytes_);
   return true;
 }
 

@@ -63,7 +63,7 @@ class FunctionWorker : public std::enable_shared_from_this<FunctionWorker> {
   // No call begins or succeeds any more. A function that runs is left alone with its thread, and
   // the caller's close is called.
   void GiveUp();
-  // The same, but waits for a thread that runs nothing.
+  // The same, but waits for the thread if it runs nothing.
   void End();
   bool is_given_up() const { return is_given_up_; }
   Status Health();
@@ -72,7 +72,9 @@ class FunctionWorker : public std::enable_shared_from_this<FunctionWorker> {
   enum class State : uint8_t { kIdle, kPosted, kDone };
 
   void Work();
+  // These three are called under the mutex.
   Status CheckUsable();
+  Status StartThread();
   Status Failed(const NamedFunction& function, const std::string& reason);
   void CloseOnce();
 
@@ -97,8 +99,8 @@ class FunctionWorker : public std::enable_shared_from_this<FunctionWorker> {
   uint64_t recv_bytes_ = 0;
   std::vector<std::byte> send_;
   std::vector<std::byte> recv_;
-  // The last function has written to its own memory, so that recv_ is as it was poisoned.
-  bool is_recv_clean_ = false;
+  // As many bytes of recv_ are as they were poisoned: the last function has its result elsewhere.
+  uint64_t poisoned_bytes_ = 0;
 };
 
 }  // namespace cotune::capi
