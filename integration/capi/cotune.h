@@ -228,7 +228,7 @@ typedef struct cotune_function {
    * with its NUL is in `reason`, which is empty before. While a tune measures, the group is closed
    * then on all ranks and made anew, and the tune goes on without the function; a call gives the
    * error and stops the group. Throws nothing and calls nothing of cotune. */
-  cotune_result (*run)(void* context, cotune_function_group* group, cotune_function_call* call,
+  int32_t (*run)(void* context, cotune_function_group* group, cotune_function_call* call,
                        char* reason, size_t size);
   void* context;
 } cotune_function;
@@ -265,7 +265,7 @@ typedef struct cotune_functions {
    * close does not free what the functions look at, unless they can notice that it is gone (if
    * `group` is a key of a table of the caller's, for example). As long as a function has not
    * returned, code, context and group stay valid. Both throw nothing and call nothing of cotune. */
-  cotune_result (*open)(void* context, const cotune_function_group_info* info,
+  int32_t (*open)(void* context, const cotune_function_group_info* info,
                         cotune_function_group** group, char* reason, size_t size);
   void (*close)(void* context, cotune_function_group* group);
   void* context;
