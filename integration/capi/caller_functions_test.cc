@@ -189,6 +189,23 @@ TEST_P(CallerFunctionsTest, AFunctionThatWritesNothingIsWrong) {
   EXPECT_GT(line.value("wrong", 0), 0) << line.dump();
 }
 
+// A call that writes nothing does not give the result of the call before, which had the same data.
+TEST_P(CallerFunctionsTest, NoResultOfAnEarlierCallIsLeft) {
+  ranks_->backends = "caller";
+  std::vector<std::atomic<int>> calls(static_cast<size_t>(GetParam()));
+  ranks_->Add("once",
+              [&](RankInMeeting& at, cotune_function_call& call, char* reason, size_t size) {
+                const int before = calls[static_cast<size_t>(call.rank)]++;
+                if (before > 0) return cotune_result{COTUNE_SUCCESS};
+                return RightInRecv(at, call, reason, size);
+              });
+  ranks_->Run([&](int, cotune_group* group) {
+    EXPECT_EQ(WrongIn(group, COTUNE_COLLECTIVE_ALL_REDUCE, kCount, false), "");
+    EXPECT_THAT(WrongIn(group, COTUNE_COLLECTIVE_ALL_REDUCE, kCount, false),
+                HasSubstr("value 0 is"));
+  });
+}
+
 TEST_P(CallerFunctionsTest, AFunctionThatFailsOnOneRankIsDroppedOnAllRanks) {
   setenv("COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT", "1s", 1);
   ranks_->Add("fails",
