@@ -176,7 +176,7 @@ typedef struct cotune_store {
 /* Functions of the caller that run collectives race with the choices of backends, under the same
  * rules: all ranks list them alike, their values are checked, they are timed in the same rounds,
  * and a table may choose them. Ranks that list them differently leave all of them out. Unless
- * `backends` of the group names them first, a call that is not tuned runs no function where a
+ * `backends` of the group names them first, a call that is not tuned runs no function if a
  * backend can run it. COTUNE_NUMERICS_SAME leaves functions out, because nothing is known of their
  * bits. */
 
@@ -194,10 +194,10 @@ typedef struct cotune_function_call {
   int32_t device;      /* CUDA ordinal; -1 on host memory */
   uint64_t count;      /* as in the table of collectives below */
   void* stream;        /* cudaStream_t; NULL on host memory */
-  int64_t deadline_ns; /* of the monotonic clock */
+  int64_t deadline_ns; /* in the time of the monotonic clock */
   /* Host memory: both are copies that belong to cotune, and the function may write to both; send
-   * has nothing to read on a rank that is not the root of a broadcast. They are never NULL but
-   * where they have no elements, and calls in place have two of them. CUDA: the operands of the
+   * has nothing to read on a rank that is not the root of a broadcast. They are NULL only if
+   * they have no elements, and calls in place have two of them. CUDA: the operands of the
    * call; the function does not write to send. */
   void* send;
   void* recv;
@@ -235,7 +235,7 @@ typedef struct cotune_function {
 
 typedef struct cotune_function_group_info {
   uint32_t struct_size;
-  int32_t rank; /* of this process in the group */
+  int32_t rank; /* the rank of this process in the group */
   int32_t world_size;
   int32_t device;           /* CUDA ordinal; -1 on host memory */
   const int32_t* job_ranks; /* world_size entries: rank in the job of each rank of the group */
@@ -249,9 +249,9 @@ typedef struct cotune_functions {
   /* The name under which the functions are listed, as that of a backend: "caller/ring". NULL:
    * "caller". No plugin in use has that name. */
   const char* name;
-  /* What else the times depend on; NULL: "". With the names and fields of the functions it makes
-   * their version. Ranks with different versions do not share the functions, and results of another
-   * version are measured anew. */
+  /* The text stands for all else that the times depend on; NULL: "". With the names and fields of
+   * the functions it makes their version. Ranks with different versions do not share the functions,
+   * and results of another version are measured anew. */
   const char* version;
   const cotune_function* functions;
   size_t function_count;
@@ -262,7 +262,7 @@ typedef struct cotune_functions {
    * for run. close is called once for each open that has succeeded, on any thread, and does not
    * wait. It ends what waits in a function of the group, which may still run on another thread, or
    * be about to begin there: a function has to give an error when it finds its group closed. So
-   * close does not free what the functions look at, unless they can tell that it is gone (where
+   * close does not free what the functions look at, unless they notice that it is gone (where
    * `group` is a key of a table of the caller's, for example). As long as a function has not
    * returned, code, context and group stay valid. Both throw nothing and call nothing of cotune. */
   cotune_result (*open)(void* context, const cotune_function_group_info* info,
