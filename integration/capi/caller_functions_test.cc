@@ -40,7 +40,7 @@ cotune_result RightElsewhere(RankInMeeting& at, cotune_function_call& call, char
   return RunNaively(at, call, at.own.data(), reason, size);
 }
 
-// The function computes in recv and says so.
+// The function names recv itself as the place of its result.
 cotune_result RightInRecv(RankInMeeting& at, cotune_function_call& call, char* reason,
                           size_t size) {
   call.result = call.recv;
@@ -326,7 +326,7 @@ TEST_P(CallerFunctionsTest, ASubgroupRunsThemWithItsOwnRanks) {
   ranks_->Add("right", Right);
   ranks_->Run([&](int rank, cotune_group* group) {
     if (rank == 0) return;
-    // In reverse order.
+    // The subgroup has the ranks in reverse order.
     std::vector<int32_t> chosen;
     for (int32_t each = last(); each > 0; --each) chosen.push_back(each);
     cotune_group* part = nullptr;

@@ -1,4 +1,4 @@
-// Functions of the caller that a group cannot be created with, and what the error says.
+// Functions of the caller that a group cannot be created with, and the text of the error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

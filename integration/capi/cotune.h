@@ -229,7 +229,7 @@ typedef struct cotune_function {
    * then on all ranks and made anew, and the tune goes on without the function; a call gives the
    * error and stops the group. Throws nothing and calls nothing of cotune. */
   int32_t (*run)(void* context, cotune_function_group* group, cotune_function_call* call,
-                       char* reason, size_t size);
+                 char* reason, size_t size);
   void* context;
 } cotune_function;
 
@@ -266,7 +266,7 @@ typedef struct cotune_functions {
    * `group` is a key of a table of the caller's, for example). As long as a function has not
    * returned, code, context and group stay valid. Both throw nothing and call nothing of cotune. */
   int32_t (*open)(void* context, const cotune_function_group_info* info,
-                        cotune_function_group** group, char* reason, size_t size);
+                  cotune_function_group** group, char* reason, size_t size);
   void (*close)(void* context, cotune_function_group* group);
   void* context;
 } cotune_functions;

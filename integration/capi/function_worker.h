@@ -25,7 +25,7 @@ struct NamedFunction {
   cotune_function function{};
 };
 
-// The functions of the caller that begin and end the use of functions by a group; both may be NULL.
+// The caller's functions to begin and to end the use of functions by a group; both may be NULL.
 struct FunctionGroupCalls {
   decltype(cotune_functions::open) open = nullptr;
   decltype(cotune_functions::close) close = nullptr;

@@ -61,7 +61,7 @@ class TestEvent {
   bool is_set_ = false;
 };
 
-// What a function sees of its group of ranks.
+// The place of a function among its ranks.
 struct RankInMeeting {
   std::shared_ptr<Meeting> meeting;
   int rank = 0;
@@ -135,7 +135,7 @@ class FunctionRanks {
   int64_t call_timeout_ns = 20'000'000'000;
 };
 
-// What each rank sends, and what the result is.
+// The operand of each rank, and the result.
 float Sent(int rank, uint64_t index);
 std::vector<float> Expected(cotune_collective collective, int rank, int world_size, uint64_t count,
                             int root);
