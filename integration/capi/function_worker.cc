@@ -1,5 +1,7 @@
 #include "integration/capi/function_worker.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -39,6 +41,9 @@ std::string ReasonOf(const Call& call) {
   cotune_result result = COTUNE_ERROR_INTERNAL;
   try {
     result = call(reason.data(), reason.size());
+  } catch (abi::__forced_unwind&) {
+    // The end of the thread, as Python ends threads when its process ends; it must not be stopped.
+    throw;
   } catch (const std::exception& thrown) {
     return OneLine(fmt::format("it has thrown {}", thrown.what()));
   } catch (...) {

@@ -109,13 +109,13 @@ class Functions:
     close: Callable[[Any], None] | None = None
 
 
-# Adapters with a function that had not returned when its group was closed: C code still uses them.
-_left_behind: list["FunctionsAdapter"] = []
+# All adapters: a thread of C code may still be about to enter a function when its group is gone.
+_adapters: list["FunctionsAdapter"] = []
 _NO_GROUP = 1  # the state of a group without `open`; NULL stands for none
 
 
 class FunctionsAdapter:
-    """The C table of Functions. It lives as long as groups that use it."""
+    """The C table of Functions. It lives as long as the process."""
 
     def __init__(self, functions: Functions):
         self._functions = functions
@@ -126,6 +126,7 @@ class FunctionsAdapter:
         self._results: dict[int, Any] = {}
         self._next = _NO_GROUP
         listed = list(functions.functions)
+        _adapters.append(self)
         if not listed:
             raise usage_error("there is no function", "cotune.Functions", next_step="give one or more")
         # The array has copies of them, which do not keep what they point to alive.
@@ -163,6 +164,8 @@ class FunctionsAdapter:
 
     def _run(self, function: Function, group: int, call: _structs.FunctionCall) -> None:
         with self._lock:
+            if group not in self._groups:
+                raise RuntimeError("its group was closed before it began")
             state = self._groups[group]
             self._running[group] = self._running.get(group, 0) + 1
         try:
@@ -171,8 +174,11 @@ class FunctionsAdapter:
                 return
             made = operand(result, f"function {function.name!r}: result")
             _check_result(function.name, call, made)
-            self._results[group] = made
-            call.result = made.address
+            with self._lock:
+                # The call may have been given up meanwhile; then nothing reads the result.
+                if group in self._groups:
+                    self._results[group] = made
+                    call.result = made.address
         finally:
             with self._lock:
                 if group in self._running:
@@ -202,10 +208,8 @@ class FunctionsAdapter:
     def _on_close(self, _, group: int) -> None:
         with self._lock:
             state = self._groups.pop(group, None)
-            is_running = self._running.pop(group, 0) > 0
+            self._running.pop(group, None)
             self._results.pop(group, None)
-            if is_running:
-                _left_behind.append(self)
         if self._functions.close is not None:
             self._guarded(lambda: self._functions.close(state), 0, 0)
 
@@ -257,6 +261,13 @@ def _call_of(call: _structs.FunctionCall, group: Any) -> FunctionCall:
 
 
 def _check_result(name: str, call: _structs.FunctionCall, result: Operand) -> None:
+    if call.device >= 0:
+        raise usage_error(
+            f"function {name!r} has returned a buffer",
+            Collective(call.collective).name.lower(),
+            "on CUDA memory the result is in call.recv when the stream has come there",
+            "write to call.recv and return None",
+        )
     expected = _call_of(call, None).recv
     if (result.dtype, result.count, result.device) == (expected.dtype, expected.count, None):
         return

@@ -77,6 +77,7 @@ def _checked_configs(configs: Any) -> Sequence[Any]:
         raise ValueError(
             f"register_custom_op_autotuning: configs is a list of CustomOpConfig with one entry or more, and not {configs!r}"
         )
+    configs = [CustomOpConfig(each) if callable(each) else each for each in configs]
     for each in configs:
         if not (hasattr(each, "decomposition") and hasattr(each, "params")):
             raise TypeError(f"register_custom_op_autotuning: each config is a CustomOpConfig, and not {each!r}")

@@ -53,8 +53,11 @@ class Registered:
 
     def is_same(self, other: Registered) -> bool:
         """Returns true if both are one choice."""
-        kinds = [declarations.of(each.overload) for each in (self, other)]
-        return self.run is other.run and self.parameters == other.parameters and kinds[0].kind == kinds[1].kind
+        first, second = (declarations.of(each.overload) for each in (self, other))
+        # Another operator may have other arguments, or another reduction.
+        is_one_collective = (first.kind, first.reduction) == (second.kind, second.reduction)
+        names = [[(each.name, each.default_value) for each in way.overload._schema.arguments] for way in (self, other)]
+        return self.run is other.run and self.parameters == other.parameters and is_one_collective and names[0] == names[1]
 
 
 class _Registry:
@@ -79,14 +82,19 @@ def register(overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any]
             f'functions are checked; call cotune.torch.declare_collective("{name}", kind=..., tensor=..., group=...) before'
         )
     made: list[Registered] = []
-    # The operator itself always races: it is what runs without cotune.
-    for run, parameters in [*ways, (None, {})]:
+    # The operator itself races, too: it is what runs without cotune.
+    itself = [(None, {})] if _missing_arguments(overload, {}) == [] else []
+    for run, parameters in [*ways, *itself]:
+        _check_parameters(name, parameters)
         each = Registered(_choice_name(overload, prefix, run, parameters), overload, run, dict(parameters))
         _check_arguments(name, each)
         if not any(known.name == each.name and known.is_same(each) for known in made):
             made.append(each)
     with _registry.lock:
-        others = [each for key, several in _registry.by_overload.items() if key is not overload for each in several]
+        # An operator that is defined anew, as in a notebook, has another overload of the same name.
+        for key in [key for key in _registry.by_overload if declarations.name_of(key) == name]:
+            del _registry.by_overload[key]
+        others = [each for several in _registry.by_overload.values() for each in several]
         names: dict[str, Registered] = {each.name: each for each in others}
         for each in made:
             known = names.setdefault(each.name, each)
@@ -146,11 +154,13 @@ class _OwnGroup:
       process_group: the group.
       lock: is held to change `running`.
       running: how many functions run in it now.
+      is_closed: no function begins any more.
     """
 
     process_group: Any
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     running: int = 0
+    is_closed: bool = False
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
@@ -161,6 +171,19 @@ class _OwnGroup:
         finally:
             with self.lock:
                 self.running -= 1
+                self._end_if_unused()
+
+    def close(self) -> None:
+        """Ends the connections, so that functions of other ranks do not wait for this one, when no function uses them."""
+        with self.lock:
+            self.is_closed = True
+            self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        # destroy_process_group() of the user ends all groups.
+        name = self.process_group.group_name
+        if self.is_closed and self.running == 0 and compat.resolve_group(name) is self.process_group:
+            torch.distributed.destroy_process_group(self.process_group)
 
 
 class _Groups:
@@ -176,18 +199,16 @@ class _Groups:
     def open(self, made: FunctionGroup) -> Any:
         ranks = [self._global_ranks[each] for each in made.job_ranks]
         timeout_s = compat.group_timeout_s(self._process_group, -1 if made.device is None else made.device)
+        if made.device is None:
+            # Each call sets a timeout of its own. That of NCCL stays, because PyTorch ends the process when it is over.
+            timeout_s = min(timeout_s, max(made.timeout_s, 1.0))
         name = f"{self._prefix}/{made.name}"
         group = compat.make_group(ranks, made.rank, self._backend, self._store, name, timeout_s)
         _own_groups.add(name)
         return _OwnGroup(group)
 
     def close(self, own: _OwnGroup) -> None:
-        """Ends the connections, so that functions of other ranks do not wait for this one, unless a function uses them."""
-        with own.lock:
-            # destroy_process_group() of the user ends all groups.
-            is_there = compat.resolve_group(own.process_group.group_name) is own.process_group
-            if own.running == 0 and is_there:
-                torch.distributed.destroy_process_group(own.process_group)
+        own.close()
 
 
 def _function(way: Registered) -> Function:
@@ -221,9 +242,11 @@ class _Runner:
             return None
 
     def _result(self, call: FunctionCall, operand: torch.Tensor) -> torch.Tensor:
-        tensors, others = self._arguments(call, operand)
-        run = self._way.overload if self._way.run is None else self._way.run
-        result = run(*tensors, **{**others, **self._way.parameters})
+        others = {**self._arguments(call), **self._way.parameters}
+        if self._way.run is None:
+            result = self._way.overload(**{self._declaration.tensor: operand}, **others)
+        else:
+            result = self._way.run(operand, **others)
         if not isinstance(result, torch.Tensor):
             raise TypeError(f"the function has returned {type(result).__name__}, and the result of a collective is one tensor")
         if result.dtype != operand.dtype or result.device != operand.device:
@@ -237,8 +260,8 @@ class _Runner:
             )
         return result
 
-    def _arguments(self, call: FunctionCall, operand: torch.Tensor) -> tuple[list[torch.Tensor], dict[str, Any]]:
-        """The operand by its position, and the other arguments of the operator by their names, as PyTorch gives them."""
+    def _arguments(self, call: FunctionCall) -> dict[str, Any]:
+        """The arguments of the operator but for the operand."""
         declaration = self._declaration
         named: dict[str, Any] = {}
         for each in self._way.overload._schema.arguments:
@@ -250,7 +273,7 @@ class _Runner:
                 named[each.name] = _REDUCTION_WORDS[call.reduction]
             elif each.has_default_value():
                 named[each.name] = each.default_value
-        return [operand], named
+        return named
 
 
 def _stream_of(call: FunctionCall) -> Any:
@@ -306,21 +329,37 @@ def _word(text: str) -> str:
     return re.sub(r"[^a-z0-9_.-]", "_", text.lower()) or "_"
 
 
+def _check_parameters(name: str, parameters: dict[str, Any]) -> None:
+    """Raises ValueError for a value that is not the same text on all ranks and in each process."""
+    for key, value in parameters.items():
+        if not (value is None or isinstance(value, (bool, int, float, str, torch.dtype))):
+            raise ValueError(
+                f"register_custom_op_autotuning of {name}: the parameter {key} is {value!r}, and a choice is known by its parameters; "
+                "give a number, a str, a bool, a torch.dtype or None, and let the function make what it needs"
+            )
+
+
 def _check_arguments(name: str, way: Registered) -> None:
     """Raises ValueError if cotune would not know an argument of the operator for the function."""
     declaration = declarations.of(way.overload)
-    known = {declaration.tensor, declaration.group, declaration.reduction, *way.parameters}
-    for each in way.overload._schema.arguments:
-        if each.name not in known and not each.has_default_value():
+    if missing := _missing_arguments(way.overload, way.parameters):
+        raise ValueError(
+            f"register_custom_op_autotuning of {name}: {way.name} has no value for the argument {missing[0]} of the operator, which is "
+            "not its operand or its group; give one in each CustomOpConfig, or a default in the schema"
+        )
+    for each in (declaration.tensor, declaration.group):
+        if each in way.parameters:
             raise ValueError(
-                f"register_custom_op_autotuning of {name}: the operator has the argument {each.name} beside its operand and its "
-                f"group, for which cotune has no value; give one in each CustomOpConfig, or a default in the schema"
-            )
-        if each.name in way.parameters and each.name in (declaration.tensor, declaration.group):
-            raise ValueError(
-                f"register_custom_op_autotuning of {name}: a CustomOpConfig has the parameter {each.name}, which is the operand or the "
+                f"register_custom_op_autotuning of {name}: a CustomOpConfig has the parameter {each}, which is the operand or the "
                 "group of the operator; leave it out"
             )
+
+
+def _missing_arguments(overload: Any, parameters: dict[str, Any]) -> list[str]:
+    """The arguments of an operator for which cotune has no value, if its functions get these parameters."""
+    declaration = declarations.of(overload)
+    known = {declaration.tensor, declaration.group, declaration.reduction, *parameters}
+    return [each.name for each in overload._schema.arguments if each.name not in known and not each.has_default_value()]
 
 
 def _version(ways: Sequence[Registered], process_group: Any) -> str:
@@ -336,5 +375,14 @@ def _code_text(code: types.CodeType | None) -> str:
     """The code of a function as text without addresses of memory; "" for callables that have no code."""
     if code is None:
         return ""
-    constants = [_code_text(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts]
-    return f"{code.co_code.hex()} {constants} {code.co_names}"
+    return f"{code.co_code.hex()} {[_constant_text(each) for each in code.co_consts]} {code.co_names}"
+
+
+def _constant_text(value: Any) -> str:
+    """A constant of code; the order of a set is another one in each process."""
+    if isinstance(value, types.CodeType):
+        return _code_text(value)
+    if isinstance(value, (frozenset, tuple)):
+        texts = [_constant_text(each) for each in value]
+        return f"{type(value).__name__} {sorted(texts) if isinstance(value, frozenset) else texts}"
+    return repr(value)

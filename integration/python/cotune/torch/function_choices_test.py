@@ -18,6 +18,7 @@ for schema in (
     "total(Tensor x, str group_name) -> Tensor",
     "named(Tensor x, str how, str group_name, int retries=3) -> Tensor",
     "scaled(Tensor x, float scale, str group_name) -> Tensor",
+    "other(Tensor x, str group_name) -> Tensor",
     "gather(Tensor x, str group_name) -> Tensor",
     "undeclared(Tensor x, str group_name) -> Tensor",
 ):
@@ -40,7 +41,7 @@ class Test(unittest.TestCase):
         self.addCleanup(patched.stop)
         self.addCleanup(function_choices.forget_all)
         for name, options in (
-            ("total", {}), ("named", {"reduction": "how"}), ("scaled", {}), ("gather", {"kind": "all_gather"}),
+            ("total", {}), ("other", {}), ("named", {"reduction": "how"}), ("scaled", {}), ("gather", {"kind": "all_gather"}),
         ):  # fmt: skip
             cotune.torch.declare_collective(
                 f"cotune_functions::{name}", **({"kind": "all_reduce", "tensor": "x", "group": "group_name"} | options)
@@ -71,10 +72,13 @@ class NamesTest(Test):
         self.register(ops.total.default, CustomOpConfig(tree))
         self.assertEqual(self.names(), ["cotune_functions.total", "tree"])
 
-    def test_one_function_for_two_operators_of_a_kind_is_one_choice(self) -> None:
+    def test_one_function_for_two_operators_is_one_choice_if_they_are_alike(self) -> None:
         self.register(ops.total.default, CustomOpConfig(ring))
-        self.register(ops.named.default, CustomOpConfig(ring))
-        self.assertEqual(self.names(), ["cotune_functions.named", "cotune_functions.total", "ring"])
+        self.register(ops.other.default, CustomOpConfig(ring))
+        self.assertEqual(self.names(), ["cotune_functions.other", "cotune_functions.total", "ring"])
+        with self.assertRaisesRegex(ValueError, "two functions would be the choice python/ring"):
+            # It gets other arguments, and reduces by one of them.
+            self.register(ops.named.default, CustomOpConfig(ring))
 
     def test_two_choices_of_one_name_are_refused(self) -> None:
         other = lambda x, group_name: x + 1  # noqa: E731
@@ -93,11 +97,12 @@ class RefusalsTest(Test):
         for error, text, operator, configs, options in (
             (TypeError, "the operator is what torch.library.custom_op returns or an overload", "cotune_functions::total", [config], {}),
             (ValueError, "configs is a list of CustomOpConfig with one entry or more, and not \\[\\]", total, [], {}),
-            (TypeError, "each config is a CustomOpConfig, and not <function tree", total, [tree], {}),
+            (TypeError, "each config is a CustomOpConfig, and not 3", total, [3], {}),
             (ValueError, "has config_patches, which are options of Inductor", total, [CustomOpConfig(tree, {"a": 1})], {}),
             (TypeError, "name is a str or None, and not 3", total, [config], {"name": 3}),
             (ValueError, "undeclared: nobody has declared which collective it is", ops.undeclared.default, [config], {}),
-            (ValueError, "the operator has the argument scale beside its operand", ops.scaled.default, [config], {}),
+            (ValueError, "tree has no value for the argument scale of the operator", ops.scaled.default, [config], {}),
+            (ValueError, "the parameter how is <object .*a choice is known by its parameters", total, [CustomOpConfig(ring, how=object())], {}),
             (ValueError, "has the parameter group_name, which is the operand or the group", total, [CustomOpConfig(ring, group_name="0")], {}),
             (ValueError, "has at most 80 characters", total, [CustomOpConfig(ring, chunk="4" * 90)], {}),
             (ValueError, "input_gen_fns is not used: cotune measures with operands of its own", total, [config], {"input_gen_fns": {"x": ring}}),
@@ -120,10 +125,13 @@ class RefusalsTest(Test):
             with self.assertRaisesRegex(ValueError, "process group '0' has its group of cotune already.*register before"):
                 self.register(ops.total.default, CustomOpConfig(tree))
 
-    def test_the_operator_itself_needs_a_value_for_each_argument(self) -> None:
-        with self.assertRaisesRegex(ValueError, "the operator has the argument scale"):
-            # The operator itself races as well, without a value for it.
-            self.register(ops.scaled.default, CustomOpConfig(ring, scale=2.0))
+    def test_an_operator_without_a_value_for_an_argument_does_not_race_itself(self) -> None:
+        self.register(ops.scaled.default, CustomOpConfig(ring, scale=2.0), CustomOpConfig(scale=3.0))
+        self.assertEqual(self.names(), ["cotune_functions.scaled?scale=3.0", "ring?scale=2.0"])
+
+    def test_functions_are_configs_without_parameters(self) -> None:
+        self.register(ops.total.default, tree)
+        self.assertEqual(self.names(), ["cotune_functions.total", "tree"])
 
 
 class FunctionsTest(Test):
@@ -145,7 +153,7 @@ class FunctionsTest(Test):
 
     def test_the_version_is_that_of_the_code(self) -> None:
         versions = set()
-        for body in ("x", "x + 1", "x + 2"):
+        for body in ("x", "x + 1", "x in {'a', 'b', 'c'}"):
             scope: dict[str, Any] = {}
             exec(f"def ring(x, group_name): return {body}", scope)
             self.register(ops.total.default, CustomOpConfig(scope["ring"]))

@@ -186,7 +186,15 @@ def configure(settings: TuneSettings) -> None:
     """Settings of the groups that are made from now on."""
     global _settings
     with _lock:
+        is_other_force = settings.force is not None and settings.force != _settings.force
         _settings = settings
+    made = next((each.name for each in entries() if each.group is not None), None)
+    if is_other_force and made is not None:
+        log.warning(
+            "force does not count for process group %r, which has its group of cotune already; give it before the first call of a "
+            "compiled function, in a new process",
+            made,
+        )
 
 
 def entries() -> list[GroupEntry]:
@@ -388,7 +396,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 call_timeout_s=timeout_s,
                 log=LinesOfGroup(),
                 ignores_database=_settings.database is None,
-                functions=function_choices.functions_of(process_group, meeting.store, f"cotune/{name}/{attempt}"),
+                functions=function_choices.functions_of(process_group, meeting.store, f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"),
                 force=_settings.force,
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
@@ -495,13 +503,17 @@ def resolve(name: str, device: int) -> None:
     drop_stale()
     process_group = process_group_of(name)
     with torch.cuda.device(device) if device >= 0 else torch.no_grad():
-        if reason := _why_plain(process_group.size(), compat.group_backend(process_group), device):
+        if function_choices.is_own(name):
+            # Functions that race for a collective do not run programs themselves.
+            entry = GroupEntry(name, _place(device), None, "it belongs to functions that race")
+        elif reason := _why_plain(process_group.size(), compat.group_backend(process_group), device):
             entry = GroupEntry(name, _place(device), None, reason)
         else:
             entry = _make(name, process_group, device)
     if entry.group is None:
+        is_news = process_group.rank() == 0 and not function_choices.is_own(name)
         log.log(
-            logging.WARNING if process_group.rank() == 0 else logging.INFO,
+            logging.WARNING if is_news else logging.INFO,
             "programs of process group %r run by PyTorch's own collectives, on all of its ranks: %s",
             name,
             entry.reason,
