@@ -125,8 +125,32 @@ cotune_result RunNaively(RankInMeeting& at, const cotune_function_call& call, fl
 
 RankFunctions::RankFunctions() = default;
 
+RankFunctions::~RankFunctions() {
+  std::unique_lock lock(mutex_);
+  returned_.wait(lock, [&] { return running_ == 0; });
+}
+
+// Counts a function that runs.
+class RankFunctions::Running {
+ public:
+  explicit Running(RankFunctions& functions) : functions_(functions) {
+    const std::lock_guard lock(functions_.mutex_);
+    ++functions_.running_;
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    const std::lock_guard lock(functions_.mutex_);
+    --functions_.running_;
+    functions_.returned_.notify_all();
+  }
+
+ private:
+  RankFunctions& functions_;
+};
+
 void RankFunctions::Add(const std::string& name, TestFunction run) {
-  entries_.push_back(std::make_unique<Entry>(Entry{name, std::move(run)}));
+  entries_.push_back(std::make_unique<Entry>(Entry{name, std::move(run), this}));
   cotune_function function{};
   function.struct_size = sizeof(function);
   function.name = entries_.back()->name.c_str();
@@ -137,9 +161,11 @@ void RankFunctions::Add(const std::string& name, TestFunction run) {
   function.reductions = 1u << COTUNE_REDUCE_SUM;
   function.run = [](void* context, cotune_function_group* group, cotune_function_call* call,
                     char* reason, size_t size) {
+    auto& entry = *static_cast<Entry*>(context);
+    const Running until_return(*entry.owner);
     auto& at = reinterpret_cast<Opened*>(group)->at;
     if (at.rank != call->rank) return Say(reason, size, "the call is of another rank");
-    return static_cast<Entry*>(context)->run(at, *call, reason, size);
+    return entry.run(at, *call, reason, size);
   };
   function.context = entries_.back().get();
   listed_.push_back(function);

@@ -82,6 +82,8 @@ class RankFunctions {
   RankFunctions();
   RankFunctions(const RankFunctions&) = delete;
   RankFunctions& operator=(const RankFunctions&) = delete;
+  // Waits for functions that still run after their group was closed.
+  ~RankFunctions();
 
   void Add(const std::string& name, TestFunction run);
   // Valid until Add.
@@ -97,9 +99,11 @@ class RankFunctions {
   std::shared_ptr<MeetingPlaces> places;
 
  private:
+  class Running;
   struct Entry {
     std::string name;
     TestFunction run;
+    RankFunctions* owner = nullptr;
   };
   struct Opened {
     RankInMeeting at;
@@ -114,6 +118,8 @@ class RankFunctions {
   std::vector<cotune_function> listed_;
   cotune_functions table_{};
   std::mutex mutex_;
+  std::condition_variable returned_;
+  int running_ = 0;  // functions
   // Until the end, because a function may run on when its group is closed.
   std::vector<std::unique_ptr<Opened>> opened_;
 };
