@@ -273,15 +273,26 @@ std::vector<std::string> SelfCommand(const Process& process) {
   return command;
 }
 
+namespace {
+
+// Reports once what every rank would fail with. The job of this check ends before any rank is
+// started: a signal that the supervisor of the ranks waits for must not come to one of its threads.
+Status CheckAlone(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
+                  const JobMemory& memory, Process& process) {
+  COTUNE_TRY(const std::unique_ptr<Job> job, JoinAlone(settings, plugins, memory, process));
+  return job->CheckForced(ranks);
+}
+
+}  // namespace
+
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
               const JobMemory& memory, Process& process) {
   if (Status fits = CheckRanks(memory, ranks); !fits) {
     return process.console.PrintError(fits.error());
   }
-  const auto job = JoinAlone(settings, plugins, memory, process);
-  // The user gets this error once, and not from each rank.
-  const Status usable = job ? (*job)->CheckForced(ranks) : Status(Propagate(job));
-  if (!usable) return process.console.PrintError(usable.error());
+  if (Status usable = CheckAlone(ranks, settings, plugins, memory, process); !usable) {
+    return process.console.PrintError(usable.error());
+  }
   SpawnRequest request;
   request.command = SelfCommand(process);
   request.ranks = ranks;
