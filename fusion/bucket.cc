@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
@@ -13,6 +14,7 @@
 
 #include "core/recipe/make_recipe.h"
 #include "fmt/format.h"
+#include "fusion/node_links.h"
 #include "fusion/roundings.h"
 
 namespace cotune {
@@ -75,14 +77,68 @@ std::vector<std::vector<size_t>> BucketsOf(const ProgramGraph& graph) {
   return several;
 }
 
+// The nodes of a graph in an order in which the local operations around each collective stand next
+// to it, so that collectives with the same surroundings have the same keys `fuse`. Collectives keep
+// their order, and so does a program that overwrites inputs, whose order has a meaning.
+class OrderByCollective {
+ public:
+  explicit OrderByCollective(const ProgramGraph& graph)
+      : graph_(graph), is_placed_(graph.nodes().size()) {}
+
+  std::vector<size_t> Order() && {
+    const bool overwrites =
+        std::any_of(graph_.outputs().begin(), graph_.outputs().end(),
+                    [](const ProgramOutput& output) { return output.into >= 0; });
+    if (!overwrites) {
+      const std::vector<size_t> last = LastCollectives();
+      for (const size_t collective : graph_.collectives()) {
+        Place(collective);
+        for (size_t node = 0; node < last.size(); ++node) {
+          if (last[node] == collective) Place(node);
+        }
+      }
+    }
+    for (size_t node = 0; node < graph_.nodes().size(); ++node) Place(node);
+    return std::move(order_);
+  }
+
+ private:
+  // The last collective that each local operation follows from; SIZE_MAX: none, or a collective.
+  std::vector<size_t> LastCollectives() const {
+    std::vector<size_t> last(graph_.nodes().size(), SIZE_MAX);
+    for (size_t node = 0; node < last.size(); ++node) {
+      if (CollectiveAt(graph_, node) != nullptr) continue;
+      for (const ValueIndex value : ValuesReadBy(graph_.nodes()[node])) {
+        if (graph_.is_input(value)) continue;
+        const size_t source = NodeOf(graph_, value);
+        const size_t found = CollectiveAt(graph_, source) != nullptr ? source : last[source];
+        if (found != SIZE_MAX && (last[node] == SIZE_MAX || found > last[node])) last[node] = found;
+      }
+    }
+    return last;
+  }
+  // Appends a node after all that it is computed from.
+  void Place(size_t node) {
+    if (is_placed_[node]) return;
+    is_placed_[node] = true;
+    for (const ValueIndex value : ValuesReadBy(graph_.nodes()[node])) {
+      if (!graph_.is_input(value)) Place(NodeOf(graph_, value));
+    }
+    order_.push_back(node);
+  }
+
+  const ProgramGraph& graph_;
+  std::vector<bool> is_placed_;
+  std::vector<size_t> order_;
+};
+
 // Writes the graph of the form.
 class BucketWriter {
  public:
   explicit BucketWriter(const ProgramGraph& graph)
       : graph_(graph), parts_{graph.name(), graph.inputs(), {}, {}} {
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      new_values_.push_back(static_cast<ValueIndex>(i));
-    }
+    new_values_.resize(graph.value_count());
+    std::iota(new_values_.begin(), new_values_.end(), ValueIndex{0});
   }
 
   // The value of the form that each value of the program is.
@@ -91,7 +147,7 @@ class BucketWriter {
   Result<Form> Write(const std::vector<std::vector<size_t>>& buckets) {
     std::vector<Position> positions;
     std::vector<size_t> position_of_bucket(buckets.size(), SIZE_MAX);
-    for (size_t node = 0; node < graph_.nodes().size(); ++node) {
+    for (const size_t node : OrderByCollective(graph_).Order()) {
       const auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const auto& nodes) {
         return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
       });
@@ -121,6 +177,9 @@ class BucketWriter {
 
  private:
   ValueIndex New(ValueIndex value) const { return new_values_[static_cast<size_t>(value)]; }
+  void SetNew(size_t node, ValueIndex value) {
+    new_values_[static_cast<size_t>(graph_.value_of_node(node))] = value;
+  }
   size_t LastNode() const { return parts_.nodes.size() - 1; }
   ValueIndex Append(ProgramNode node) {
     parts_.nodes.push_back(std::move(node));
@@ -140,7 +199,7 @@ class BucketWriter {
         if (!operand.is_literal()) operand.value = New(operand.value);
       }
     }
-    new_values_.push_back(Append(std::move(copy)));
+    SetNew(node, Append(std::move(copy)));
   }
 
   // Adds a collective of a bucket, with copies of its operand and its value if these cannot be
@@ -157,7 +216,7 @@ class BucketWriter {
     const ValueIndex value = Append(collective);
     const size_t made = LastNode();
     pieces_.insert({collective.operand, value});
-    new_values_.push_back(value);
+    SetNew(node, value);
     const ValueIndex before = graph_.value_of_node(node);
     if (IsOutput(graph_, before)) output_copies_[before] = AppendCopy(value, dtype);
     return made;

@@ -16,8 +16,8 @@ inline constexpr char kBucket[] = "bucket";
 // The form in which collectives run in buckets of 2 to 16: all_reduces or broadcasts of one
 // reduction, root and dtype that do not depend on each other. The graph is that of the program with
 // copies, which are casts to the same dtype, of the operands and values that lie in memory of the
-// caller or in another bucket. A function of the graph alone. kUnsupported: no collectives can be
-// packed, with the reason.
+// caller or in another bucket. Its local operations stand next to the collectives that they belong
+// to. A function of the graph alone. kUnsupported: no collectives can be packed, with the reason.
 Result<Form> BucketForm(const ProgramGraph& graph);
 
 }  // namespace cotune

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,6 +19,7 @@
 #include "core/testing/parsed.h"
 #include "core/testing/random_program.h"
 #include "fmt/format.h"
+#include "fusion/fusion_recipes.h"
 #include "fusion/rewrite.h"
 
 namespace cotune {
@@ -209,9 +211,58 @@ TEST(BucketTest, AnIdNamesOneChoiceForABucket) {
       RecipeOfForm(form, ChoiceId::Parse("host/a?via=bucket+host/b?via=bucket").value());
   ASSERT_FALSE(two.has_value());
   EXPECT_THAT(two.error().what, HasSubstr("names the choices of 2 steps"));
-  const auto fused = RecipeOfForm(form, ChoiceId::Parse("host/a?fuse=1&via=bucket").value());
-  ASSERT_FALSE(fused.has_value());
-  EXPECT_EQ(fused.error().what, "nothing runs inside of a bucket");
+}
+
+// kMixed with the operations around its collectives: neg before the first and a copy before both
+// others; mul, relu and a copy after them.
+TEST(BucketTest, OperationsAroundItsCollectivesRunInItsStep) {
+  const ProgramGraph graph = Graph(kMixed);
+  const Program program = Program::Bind(graph, {MemoryKind::kHost, 2, 2}).value();
+  const FusionRecipes source;
+  const FormList list = source.Forms(program, 10, {});
+  ASSERT_EQ(list.forms.at(1).via, kBucket);
+  const Form& form = list.forms[1];
+  std::vector<std::string> keys;
+  for (const Region& region : form.positions.at(0).regions) {
+    keys.push_back(FuseText(form.graph, region));
+  }
+  EXPECT_THAT(keys, ElementsAre("-1.1", "1", "-1"));
+  const Recipe whole =
+      source.RecipeOf(graph, ChoiceId::Parse("host/a?fuse=-1.1&via=bucket").value()).value();
+  ASSERT_THAT(whole.steps, SizeIs(1));
+  EXPECT_THAT(Operations(whole.steps[0], form.graph),
+              ElementsAre("neg", "all_reduce", "mul", "cast", "all_reduce", "relu", "cast",
+                          "all_reduce", "cast"));
+  EXPECT_THAT(whole.packs, IsEmpty());
+  EXPECT_THAT(whole.temporaries, IsEmpty());
+  EXPECT_FALSE(whole.steps[0].is_packed());
+  const std::vector<BackendCall> calls = BackendCalls(whole, program, 10, 7).value();
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_THAT(calls[0].program.graph().collectives(), SizeIs(3));
+  for (const char* const other : {"host/a?fuse=2&via=bucket", "host/a?fuse=1.-1&via=bucket"}) {
+    EXPECT_FALSE(source.RecipeOf(graph, ChoiceId::Parse(other).value()).has_value()) << other;
+  }
+}
+
+// An operation that is between two collectives of a bucket belongs to none of them.
+TEST(BucketTest, OperationsThatReadTwoCollectivesStayOut) {
+  const Program program =
+      Program::Bind(Graph("%a = input f32 [R, 8]\n%b = input f32 [R, 8]\n%s = all_reduce sum %a\n"
+                          "%t = all_reduce sum %b\n%y = add %s, %t\nreturn %y\n"),
+                    {MemoryKind::kHost, 2, 2})
+          .value();
+  const FormList list = FusionRecipes().Forms(program, 10, {});
+  ASSERT_EQ(list.forms.at(1).via, kBucket);
+  const Form& form = list.forms[1];
+  ASSERT_THAT(form.positions.at(0).regions, SizeIs(1));
+  EXPECT_EQ(FuseText(form.graph, form.positions[0].regions[0]), "-1");
+  const bool is_named =
+      std::any_of(list.refusals.begin(), list.refusals.end(), [](const Refusal& refusal) {
+        return refusal.choice.find("via=bucket") != std::string::npos &&
+               refusal.reason.find("belongs to no collective of the bucket alone") !=
+                   std::string::npos;
+      });
+  EXPECT_TRUE(is_named);
 }
 
 TEST(BucketTest, SettingsAndSizesLeaveItOutWithAReason) {

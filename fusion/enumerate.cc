@@ -1,14 +1,19 @@
 #include "fusion/enumerate.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "core/base/check.h"
+#include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
@@ -108,11 +113,13 @@ class Growth {
 };
 
 // The key `fuse` for operations around a collective. One of them may be another collective, which
-// is refused for that. FuseText counts from the first collective in the list.
-std::string KeyOf(const ProgramGraph& graph, size_t collective, std::vector<size_t> nodes) {
-  std::sort(nodes.begin(), nodes.end());
-  nodes.insert(nodes.begin(), collective);
-  return fmt::format("{}={}", kFuseKey, FuseText(graph, {std::move(nodes)}));
+// is refused for that.
+std::string KeyOf(size_t collective, const std::vector<size_t>& nodes) {
+  std::set<std::ptrdiff_t> distances;
+  for (const size_t node : nodes) {
+    distances.insert(static_cast<std::ptrdiff_t>(node) - static_cast<std::ptrdiff_t>(collective));
+  }
+  return fmt::format("{}={}", kFuseKey, fmt::join(distances, "."));
 }
 
 // Collects refusals, each reason once.
@@ -141,31 +148,105 @@ uint64_t BytesBetween(const Recipe& recipe, const ProgramSize& size) {
   return LayOut(recipe, size.world_size, size.rows).bytes;
 }
 
-// The legal regions of a collective, the best guess first. Memory between steps is the job's and
+// The operations that one collective of a position can absorb, in the order in which they join.
+struct Sides {
+  size_t collective = 0;
+  std::vector<size_t> before;
+  std::vector<size_t> after;
+};
+
+// The sides of the collectives of a position. An operation that belongs to no collective of a
+// bucket alone ends the side that it would join.
+std::vector<Sides> GrowSides(const Legality& legality, const std::vector<size_t>& collectives,
+                             int32_t depth_max, RefusalList& refusals) {
+  const ProgramGraph& graph = legality.graph();
+  const std::vector<std::optional<size_t>> owners = OwnCollectives(graph, collectives);
+  std::vector<Sides> all;
+  for (const size_t collective : collectives) {
+    Growth growth(legality, collective);
+    Sides sides{collective, growth.Grow(true, depth_max), growth.Grow(false, depth_max)};
+    for (const Growth::Refused& refused : growth.refused()) {
+      refusals.Add(KeyOf(collective, refused.nodes), refused.reason);
+    }
+    for (std::vector<size_t>* side : {&sides.before, &sides.after}) {
+      const auto shared = std::find_if(side->begin(), side->end(),
+                                       [&](size_t node) { return owners[node] != collective; });
+      if (shared == side->end()) continue;
+      refusals.Add(KeyOf(collective, {side->begin(), shared + 1}),
+                   fmt::format("%{} belongs to no collective of the bucket alone",
+                               graph.value_of_node(*shared)));
+      side->erase(shared, side->end());
+    }
+    all.push_back(std::move(sides));
+  }
+  return all;
+}
+
+// The region in which each collective has absorbed so many operations of its sides, or all.
+Region RegionOf(const std::vector<Sides>& all, size_t before, size_t after) {
+  Region region;
+  const auto take = [&](const std::vector<size_t>& side, size_t count) {
+    const auto end = side.begin() + static_cast<std::ptrdiff_t>(std::min(count, side.size()));
+    region.nodes.insert(region.nodes.end(), side.begin(), end);
+  };
+  for (const Sides& sides : all) {
+    region.nodes.push_back(sides.collective);
+    take(sides.before, before);
+    take(sides.after, after);
+  }
+  std::sort(region.nodes.begin(), region.nodes.end());
+  return region;
+}
+
+// Nothing if the key of a region names this region; else the reason. Collectives of a bucket with
+// different operations around them may have other operations at the same distances.
+std::optional<std::string> WhyNotNamed(const ProgramGraph& graph,
+                                       const std::vector<size_t>& collectives, const Region& region,
+                                       const std::string& key) {
+  if (collectives.size() == 1) return std::nullopt;
+  const Form form{"", graph, {{collectives}}, InputMap::OfProgram(graph)};
+  const Result<ChoiceId> step = ChoiceId::Parse(fmt::format("any/bucket?{}", key));
+  COTUNE_CHECK(step.has_value(), "a key of numbers stands in an id");
+  const Result<Region> named = RegionOfStep(form, 0, *step);
+  if (named && *named == region) return std::nullopt;
+  return "its collectives have different operations around them";
+}
+
+// The bytes between the steps if the position has no region. A bucket is one step then, and other
+// collectives run by themselves.
+uint64_t BytesWithoutRegion(const Legality& legality, const std::vector<size_t>& collectives,
+                            const ProgramSize& size) {
+  if (collectives.size() == 1) return BytesBetween(legality.unfused(), size);
+  const Region bucket{collectives};
+  const Result<Recipe> packed =
+      MakeRecipe(legality.graph(), legality.unfused().inputs, {&bucket, 1});
+  return BytesBetween(packed ? *packed : legality.unfused(), size);
+}
+
+// The legal regions of a position, the best guess first. Memory between steps is the job's and
 // stays for as long as the job runs, so that no region may need more of it: one that absorbs a row
 // reduction, and not the operation that reads it beside the row, writes both and saves nothing.
-std::vector<Candidate> LegalRegions(const Legality& legality, size_t collective,
-                                    const ProgramSize& size, int32_t depth_max,
-                                    RefusalList& refusals) {
-  const ProgramGraph& graph = legality.graph();
-  Growth growth(legality, collective);
-  const std::vector<size_t> before = growth.Grow(true, depth_max);
-  const std::vector<size_t> after = growth.Grow(false, depth_max);
-  for (const Growth::Refused& refused : growth.refused()) {
-    refusals.Add(KeyOf(graph, collective, refused.nodes), refused.reason);
+std::vector<Candidate> LegalRegions(const Legality& legality,
+                                    const std::vector<size_t>& collectives, const ProgramSize& size,
+                                    int32_t depth_max, RefusalList& refusals) {
+  const std::vector<Sides> sides = GrowSides(legality, collectives, depth_max, refusals);
+  size_t before_max = 0;
+  size_t after_max = 0;
+  for (const Sides& each : sides) {
+    before_max = std::max(before_max, each.before.size());
+    after_max = std::max(after_max, each.after.size());
   }
-  const uint64_t bytes_unfused = BytesBetween(legality.unfused(), size);
+  const uint64_t bytes_unfused = BytesWithoutRegion(legality, collectives, size);
   std::vector<Candidate> legal;
-  for (size_t first = 0; first <= before.size(); ++first) {
-    for (size_t last = 0; last <= after.size(); ++last) {
+  for (size_t first = 0; first <= before_max; ++first) {
+    for (size_t last = 0; last <= after_max; ++last) {
       if (first + last == 0) continue;
-      std::vector<size_t> nodes(before.begin(),
-                                before.begin() + static_cast<std::ptrdiff_t>(first));
-      nodes.insert(nodes.end(), after.begin(), after.begin() + static_cast<std::ptrdiff_t>(last));
-      std::string key = KeyOf(graph, collective, nodes);
-      nodes.push_back(collective);
-      std::sort(nodes.begin(), nodes.end());
-      Region region{std::move(nodes)};
+      Region region = RegionOf(sides, first, last);
+      std::string key = fmt::format("{}={}", kFuseKey, FuseText(legality.graph(), region));
+      if (auto reason = WhyNotNamed(legality.graph(), collectives, region, key)) {
+        refusals.Add(key, *std::move(reason));
+        continue;
+      }
       const Result<Recipe> recipe = legality.RecipeWith(region);
       if (!recipe) {
         refusals.Add(key, recipe.error().what);
@@ -189,10 +270,11 @@ std::vector<Candidate> LegalRegions(const Legality& legality, size_t collective,
 std::vector<Region> EnumerateRegions(const ProgramGraph& graph, size_t collective,
                                      const ProgramSize& size, const FusionRules& rules,
                                      std::vector<Refusal>& refusals) {
-  return EnumerateRegions(Legality(graph), collective, size, rules, refusals);
+  return EnumerateRegions(Legality(graph), {collective}, size, rules, refusals);
 }
 
-std::vector<Region> EnumerateRegions(const Legality& legality, size_t collective,
+std::vector<Region> EnumerateRegions(const Legality& legality,
+                                     const std::vector<size_t>& collectives,
                                      const ProgramSize& size, const FusionRules& rules,
                                      std::vector<Refusal>& refusals) {
   // One more than the setting allows, which is named as too deep.
@@ -200,7 +282,7 @@ std::vector<Region> EnumerateRegions(const Legality& legality, size_t collective
       std::max(kDepthGrownMin, std::min(rules.depth_max(), kDepthGrownMax - 1) + 1);
   RefusalList refused(refusals);
   std::vector<Region> regions;
-  for (Candidate& each : LegalRegions(legality, collective, size, depth_max, refused)) {
+  for (Candidate& each : LegalRegions(legality, collectives, size, depth_max, refused)) {
     if (auto reason = WhyLeftOut(legality.DepthOf(each.region), rules)) {
       refused.Add(each.key, *std::move(reason));
     } else if (regions.size() == kRegionsMax) {
@@ -216,10 +298,8 @@ void AddRegions(Form& form, const ProgramSize& size, const FusionRules& rules,
                 NumericsRule numerics, std::vector<Refusal>& refusals) {
   const Legality legality(form.graph, form.inputs, numerics);
   for (Position& position : form.positions) {
-    if (position.is_bucket()) continue;
     std::vector<Refusal> refused;
-    position.regions =
-        EnumerateRegions(legality, position.collectives.front(), size, rules, refused);
+    position.regions = EnumerateRegions(legality, position.collectives, size, rules, refused);
     for (Refusal& each : refused) {
       if (!form.via.empty()) each.choice += fmt::format("&{}={}", kViaKey, form.via);
       const bool is_known =

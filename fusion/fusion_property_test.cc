@@ -329,14 +329,14 @@ TEST(FusionPropertyTest, RulesOnlyLeaveRegionsOut) {
     const Legality legality(program.graph());
     const FusionRules& rules = all[seed % all.size()];
     for (const Position& position : list.forms[0].positions) {
-      const size_t collective = position.collectives.front();
       std::vector<Region> expected = position.regions;
       if (expected.size() == kRegionsMax) continue;
       std::vector<Refusal> refusals;
       std::erase_if(expected, [&](const Region& region) {
         return WhyLeftOut(legality.DepthOf(region), rules).has_value();
       });
-      EXPECT_EQ(EnumerateRegions(legality, collective, kSize, rules, refusals), expected) << seed;
+      EXPECT_EQ(EnumerateRegions(legality, position.collectives, kSize, rules, refusals), expected)
+          << seed;
     }
   }
 }
@@ -472,18 +472,9 @@ TEST(FusionPropertyTest, StepsComputeTheProgram) {
   EXPECT_GT(fused, kPrograms / 20);
 }
 
-TEST(FusionPropertyTest, StepsOfBucketsComputeTheProgram) {
-  const std::vector<ChoiceId> ids = {ChoiceId::Parse("fake/a?via=bucket").value()};
-  size_t packed = 0;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    packed += CheckSteps(ProgramGraph::Parse(RandomBucketProgram(seed, kRanks)).value(), ids);
-  }
-  EXPECT_GT(packed, 90u);
-}
-
 // The id of the form and, for each of its regions, the id with that region.
-std::vector<ChoiceId> IdsOfSplit(const Form& form) {
-  const ChoiceId bare = ChoiceId::Parse("fake/a?via=split").value();
+std::vector<ChoiceId> IdsOfForm(const Form& form) {
+  const ChoiceId bare = ChoiceId::Parse("fake/a?via=" + form.via).value();
   std::vector<ChoiceId> steps(form.positions.size(), bare);
   std::vector<ChoiceId> ids = {ChoiceId::Join(steps)};
   for (size_t place = 0; place < steps.size(); ++place) {
@@ -496,11 +487,31 @@ std::vector<ChoiceId> IdsOfSplit(const Form& form) {
   return ids;
 }
 
-const Form* SplitOf(const FormList& list) {
+const Form* ListedForm(const FormList& list, std::string_view via) {
   for (const Form& form : list.forms) {
-    if (form.via == "split") return &form;
+    if (form.via == via) return &form;
   }
   return nullptr;
+}
+
+// Buckets alone, and buckets with local operations in their steps.
+TEST(FusionPropertyTest, StepsOfBucketsComputeTheProgram) {
+  size_t packed = 0;
+  size_t fused = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const ProgramGraph graph = ProgramGraph::Parse(RandomBucketProgram(seed, kRanks)).value();
+    const Program program =
+        Program::Bind(graph, {MemoryKind::kHost, kRanks, kRanks, BufferClass::kPlain}).value();
+    const FormList list = FusionRecipes().Forms(program, kRows, {});
+    const Form* const form = ListedForm(list, "bucket");
+    if (form == nullptr) continue;
+    const std::vector<ChoiceId> ids = IdsOfForm(*form);
+    EXPECT_EQ(CheckSteps(graph, ids), ids.size()) << graph.ToText();
+    ++packed;
+    fused += ids.size() - 1;
+  }
+  EXPECT_GT(packed, 180u);
+  EXPECT_GT(fused, 200u);
 }
 
 // The first rule that the form breaks; "": none.
@@ -544,7 +555,7 @@ TEST(FusionPropertyTest, StepsOfSplitsComputeTheProgram) {
   size_t with_shares = 0;
   size_t overwriting = 0;
   for (const auto& [seed, program, list] : Cases()) {
-    const Form* const form = SplitOf(list);
+    const Form* const form = ListedForm(list, "split");
     if (form == nullptr) continue;
     ++programs;
     const ProgramGraph& graph = program.graph();
@@ -556,7 +567,7 @@ TEST(FusionPropertyTest, StepsOfSplitsComputeTheProgram) {
                        ? 1
                        : 0;
     if (programs % 4 != 0 && !has_shares) continue;
-    const std::vector<ChoiceId> ids = IdsOfSplit(*form);
+    const std::vector<ChoiceId> ids = IdsOfForm(*form);
     recipes += CheckSteps(graph, ids);
     for (const int ranks : {2, kRanks}) {
       // A broadcast may have a root that two ranks lack.

@@ -35,7 +35,7 @@ Result<Form> FusionRecipes::FormOf(const Program& program, uint64_t rows, const 
   std::optional<NodeLinks> links;
   for (size_t i = 0; i < steps.size(); ++i) {
     COTUNE_TRY(Region region, RegionOfStep(form, i, steps[i]));
-    if (form.positions[i].is_bucket() || region.nodes.size() == 1) continue;
+    if (region.nodes == form.positions[i].collectives) continue;
     if (!links) links.emplace(form.graph);
     if (auto reason = WhyLeftOut(DepthOf(form.graph, *links, region), rules)) {
       return Fail(ErrorCode::kUnsupported, *std::move(reason), steps[i].text());
@@ -52,7 +52,7 @@ Result<Recipe> FusionRecipes::RecipeOf(const ProgramGraph& graph, const ChoiceId
   if (!id.WithoutHostKey(kViaKey).has_host_keys()) return recipe;
   const Legality legality(recipe.graph, recipe.inputs, numerics_);
   for (const RecipeStep& step : recipe.steps) {
-    if (step.is_part() || step.backend_step()->is_bucket()) continue;
+    if (step.is_part() || step.is_packed()) continue;
     if (const auto reason = legality.WhyNotStep({step.nodes})) {
       return Fail(ErrorCode::kUnsupported, *reason, id.text());
     }

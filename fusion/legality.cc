@@ -98,12 +98,21 @@ std::optional<std::string> Legality::WhyNotConvex(const NodeSet& inside) const {
 // An output that overwrites an input is written while the step runs. A node that reads the input
 // and waits for the step would find it overwritten, and so would a peer that reads the operand of
 // the collective when this rank has its result already.
-std::optional<std::string> Legality::WhyNotInPlace(size_t collective, const NodeSet& inside) const {
+std::optional<std::string> Legality::WhyNotInPlace(const std::vector<size_t>& collectives,
+                                                   const NodeSet& inside) const {
+  const std::vector<std::optional<size_t>> owners = OwnCollectives(graph_, collectives);
   for (const ProgramOutput& output : graph_.outputs()) {
     if (output.into < 0 || graph_.is_input(output.value)) continue;
-    if (!inside[NodeOf(graph_, output.value)]) continue;
+    const size_t writer = NodeOf(graph_, output.value);
+    if (!inside[writer]) continue;
     for (const size_t reader : ReadersOf(output.into)) {
-      const bool is_for_peers = reader == collective || IsBefore(reader, collective);
+      // The pieces of a bucket are computed in any order.
+      const bool is_of_other_piece = collectives.size() > 1 && owners[reader] != owners[writer];
+      const bool is_for_peers =
+          is_of_other_piece ||
+          std::any_of(collectives.begin(), collectives.end(), [&](size_t collective) {
+            return reader == collective || IsBefore(reader, collective);
+          });
       bool waits = false;
       for (size_t node = 0; node < graph_.nodes().size(); ++node) {
         waits = waits || (inside[node] && links_.after(node)[reader]);
@@ -129,24 +138,50 @@ std::optional<std::string> Legality::WhyNotStored(const SubgraphBoundary& bounda
   return std::nullopt;
 }
 
-std::optional<std::string> Legality::WhyNotStep(const Region& region) const {
-  std::vector<size_t> collectives;
-  NodeSet inside;
-  for (const size_t node : region.nodes) {
-    inside.set(node);
-    if (AsCollective(graph_, node) != nullptr) collectives.push_back(node);
+std::optional<std::string> Legality::WhyNotBucket(const Region& region,
+                                                  const std::vector<size_t>& collectives) const {
+  const auto& first = *AsCollective(graph_, collectives.front());
+  for (const size_t other : collectives) {
+    if (other == collectives.front()) continue;
+    if (auto reason = WhyNotNode(collectives.front(), other); IsBefore(collectives.front(), other))
+      return reason;
+    const auto& collective = *AsCollective(graph_, other);
+    if (collective.collective != first.collective || collective.reduction != first.reduction ||
+        collective.root != first.root) {
+      return "a region has one collective";
+    }
   }
-  if (collectives.empty()) return "a region has one collective";
+  const std::vector<std::optional<size_t>> owners = OwnCollectives(graph_, collectives);
   for (const size_t node : region.nodes) {
-    if (node == collectives[0]) continue;
-    if (auto reason = WhyNotNode(collectives[0], node)) return reason;
+    if (AsCollective(graph_, node) != nullptr) continue;
+    if (!owners[node]) {
+      return fmt::format("%{} belongs to no collective of the bucket alone",
+                         graph_.value_of_node(node));
+    }
+    if (auto reason = WhyNotNode(*owners[node], node)) return reason;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Legality::WhyNotStep(const Region& region) const {
+  const std::vector<size_t> collectives = CollectivesOf(graph_, region);
+  if (collectives.empty()) return "a region has one collective";
+  NodeSet inside;
+  for (const size_t node : region.nodes) inside.set(node);
+  if (collectives.size() > 1) {
+    if (auto reason = WhyNotBucket(region, collectives)) return reason;
+  } else {
+    for (const size_t node : region.nodes) {
+      if (node == collectives[0]) continue;
+      if (auto reason = WhyNotNode(collectives[0], node)) return reason;
+    }
   }
   if (auto reason = WhyNotConvex(inside)) return reason;
   const SubgraphBoundary boundary = SubgraphBoundary::Of(graph_, links_, region.nodes);
-  if (boundary.outputs.size() > kRegionOutputsMax) {
-    return fmt::format("more than {} outputs", kRegionOutputsMax);
+  if (boundary.outputs.size() > kRegionOutputsMax * collectives.size()) {
+    return fmt::format("more than {} outputs", kRegionOutputsMax * collectives.size());
   }
-  if (auto reason = WhyNotInPlace(collectives[0], inside)) return reason;
+  if (auto reason = WhyNotInPlace(collectives, inside)) return reason;
   return WhyNotStored(boundary);
 }
 
@@ -174,13 +209,16 @@ std::optional<std::string> Legality::WhyNotRecipe(const Recipe& recipe) const {
 }
 
 RegionDepth DepthOf(const ProgramGraph& graph, const NodeLinks& links, const Region& region) {
-  const size_t collective = CollectiveOf(graph, region);
-  RegionDepth depth;
-  for (const size_t node : region.nodes) {
-    if (node == collective) continue;
-    ++(links.after(node)[collective] ? depth.before : depth.after);
+  RegionDepth deepest;
+  for (const size_t collective : CollectivesOf(graph, region)) {
+    RegionDepth depth;
+    for (const size_t node : region.nodes) {
+      if (links.after(node)[collective]) ++depth.before;
+      if (links.after(collective)[node]) ++depth.after;
+    }
+    deepest = {std::max(deepest.before, depth.before), std::max(deepest.after, depth.after)};
   }
-  return depth;
+  return deepest;
 }
 
 std::optional<std::string> WhyNotRegion(const ProgramGraph& graph, const Region& region) {

@@ -20,10 +20,11 @@
 
 namespace cotune {
 
-// A region writes at most so many values to memory.
+// A region writes at most so many values to memory for each of its collectives.
 inline constexpr size_t kRegionOutputsMax = 8;
 
-// The operations of a region on both sides of its collective.
+// The operations of a region on both sides of its collective; of a bucket, on both sides of the
+// collective that has the most.
 struct RegionDepth {
   int32_t before = 0;
   int32_t after = 0;
@@ -50,7 +51,8 @@ class Legality {
   const Recipe& unfused() const { return unfused_; }
   const NodeLinks& links() const { return links_; }
 
-  // Why no region of the collective has this node, whichever other nodes the region has.
+  // Why no region of the collective has this node, whichever other nodes the region has. Of a
+  // bucket, the collective is that to which the node belongs.
   std::optional<std::string> WhyNotNode(size_t collective, size_t node) const;
   // Why the region is no step by itself: the reasons that do not depend on the steps around it.
   std::optional<std::string> WhyNotStep(const Region& region) const;
@@ -72,7 +74,10 @@ class Legality {
   bool IsBefore(size_t node, size_t collective) const { return links_.after(node)[collective]; }
   std::optional<std::string> WhyNotBefore(size_t collective, size_t node) const;
   std::optional<std::string> WhyNotConvex(const NodeSet& inside) const;
-  std::optional<std::string> WhyNotInPlace(size_t collective, const NodeSet& inside) const;
+  std::optional<std::string> WhyNotBucket(const Region& region,
+                                          const std::vector<size_t>& collectives) const;
+  std::optional<std::string> WhyNotInPlace(const std::vector<size_t>& collectives,
+                                           const NodeSet& inside) const;
   std::optional<std::string> WhyNotStored(const SubgraphBoundary& boundary) const;
   // The nodes that read an input, or a share of it.
   std::vector<size_t> ReadersOf(ValueIndex input) const;

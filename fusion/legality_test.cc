@@ -188,12 +188,29 @@ TEST(LegalityTest, OperationsBeforeABroadcastStayOut) {
       Optional(Eq("the root alone has operations before a broadcast")));
 }
 
+TEST(LegalityTest, ABucketIsOneStepWithTheOperationsOfItsCollectives) {
+  const std::string inputs = "%x = input f32 [R, 8]\n%z = input f32 [R, 8]\n";
+  const std::string alike =
+      "%s = all_reduce sum %x\n%a = neg %s\n%t = all_reduce sum %z\n%b = neg %t\n";
+  EXPECT_EQ(Why(inputs + alike + "return %a, %b\n", {0, 1, 2, 3}), std::nullopt);
+  EXPECT_THAT(Why(inputs + "%s = all_reduce sum %x\n%a = neg %s\n%t = all_reduce max %z\n"
+                           "%b = neg %t\nreturn %a, %b\n",
+                  {0, 1, 2, 3}),
+              Optional(Eq("a region has one collective")));
+  // One piece may be written before the other one is read.
+  const std::string crossed = inputs + "%s = all_reduce sum %x\n%a = add %s, %z\n"
+                                       "%t = all_reduce sum %x\n%b = neg %t\n";
+  EXPECT_THAT(Why(crossed + "return %a, %b into %z\n", {0, 1, 2, 3}),
+              Optional(HasSubstr("output %5 overwrites an input")));
+}
+
 TEST(LegalityTest, ARegionHasOneCollective) {
   const std::string text =
       "%x = input f32 [R, 8]\n%z = input f32 [R, 8]\n%s = all_reduce sum %x\n%a = neg %s\n"
       "%t = all_reduce sum %a\n%u = all_reduce sum %z\n%y = add %t, %u\nreturn %y\n";
   EXPECT_THAT(Why(text, {0, 1, 2}), Optional(Eq("two collectives on one path")));
-  EXPECT_THAT(Why(text, {2, 3, 4}), Optional(Eq("a region has one collective")));
+  EXPECT_THAT(Why(text, {2, 3, 4}),
+              Optional(Eq("%6 belongs to no collective of the bucket alone")));
   EXPECT_THAT(Why(text, {1}), Optional(Eq("a region has one collective")));
   EXPECT_THAT(Why(text, {1, 3}), Optional(Eq("no path leads from or to the collective")));
 }

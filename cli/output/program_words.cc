@@ -35,9 +35,33 @@ std::vector<std::string> CountedOperations(const std::vector<std::string>& opera
   return counted;
 }
 
+// The shortest beginning of a list which the list repeats; of no repetition, the whole list.
+size_t PeriodOf(const std::vector<std::string>& operations) {
+  for (size_t period = 1; period < operations.size(); ++period) {
+    if (operations.size() % period != 0) continue;
+    bool repeats = true;
+    for (size_t i = period; i < operations.size(); ++i) {
+      repeats = repeats && operations[i] == operations[i - period];
+    }
+    if (repeats) return period;
+  }
+  return operations.size();
+}
+
+// "add + 16 x mul"; "16 x (copy + all_reduce + mul)" for a bucket with the operations of each
+// collective.
+std::string OperationsText(const std::vector<std::string>& operations) {
+  const size_t period = PeriodOf(operations);
+  if (period == 1 || period == operations.size()) {
+    return fmt::format("{}", fmt::join(CountedOperations(operations, operations.size()), " + "));
+  }
+  const auto end = operations.begin() + static_cast<std::ptrdiff_t>(period);
+  return fmt::format("{} x ({})", operations.size() / period,
+                     fmt::join(operations.begin(), end, " + "));
+}
+
 std::string StepText(const StepInWords& step) {
-  std::string text = fmt::format(
-      "{}", fmt::join(CountedOperations(step.operations, step.operations.size()), " + "));
+  std::string text = OperationsText(step.operations);
   if (step.is_bucket) text += " as one";
   if (step.choice) text += " by " + step.choice->text();
   return text;

@@ -120,9 +120,12 @@ class FormLister {
     std::vector<RegionCall> calls;
     for (const Region& region : position.regions) {
       std::string fuse = FuseText(form_.graph, region);
-      std::vector<Region> with_buckets = form_.Buckets();
-      with_buckets.push_back(region);
-      Result<std::vector<BackendCall>> with_it = CallsOf(with_buckets);
+      std::vector<Region> regions = form_.Buckets();
+      // The region takes the place of its bucket.
+      std::erase_if(regions,
+                    [&](const Region& bucket) { return bucket.nodes == position.collectives; });
+      regions.push_back(region);
+      Result<std::vector<BackendCall>> with_it = CallsOf(regions);
       if (!with_it) {
         refusals.push_back({fmt::format("{}={}", kFuseKey, fuse), with_it.error().ToText()});
         continue;

@@ -393,50 +393,111 @@ class OutputReuse {
   Recipe& recipe_;
 };
 
-// Nothing if the collectives of a bucket can run as one; else the reason. `pieces` are those of the
-// buckets before.
-std::optional<std::string> WhyNotPacked(const ProgramGraph& graph, const Region& bucket,
-                                        std::set<ValueIndex>& pieces) {
-  const auto& first = std::get<CollectiveNode>(graph.nodes()[bucket.nodes.front()]);
+// Nothing if collectives can run as one; else the reason.
+std::optional<std::string> WhyNoBucket(const ProgramGraph& graph,
+                                       const std::vector<size_t>& collectives) {
+  const auto& first = std::get<CollectiveNode>(graph.nodes()[collectives.front()]);
+  const Dtype dtype = graph.type(first.operand).dtype;
   if (first.collective != Collective::kAllReduce && first.collective != Collective::kBroadcast) {
     return fmt::format("the blocks of several {}s do not lie one after another in a packed value",
                        Name(first.collective));
   }
-  for (const size_t node : bucket.nodes) {
+  for (const size_t node : collectives) {
     const auto& collective = std::get<CollectiveNode>(graph.nodes()[node]);
-    const ValueIndex value = graph.value_of_node(node);
-    if (collective.collective != first.collective || collective.reduction != first.reduction ||
-        collective.root != first.root ||
-        graph.type(value).dtype != graph.type(graph.value_of_node(bucket.nodes.front())).dtype) {
-      return "the collectives of a bucket have one kind, reduction, root and dtype";
+    if (collective.collective == first.collective && collective.reduction == first.reduction &&
+        collective.root == first.root && graph.type(collective.operand).dtype == dtype) {
+      continue;
     }
-    if (graph.is_input(collective.operand)) return "an operand of a bucket is an input";
-    for (const ValueIndex piece : {collective.operand, value}) {
+    return "the collectives of a bucket have one kind, reduction, root and dtype";
+  }
+  if (collectives.size() > kProgramInputsMax) return "a bucket has more than 16 collectives";
+  return std::nullopt;
+}
+
+// Nothing if the operands and values of a bucket without local operations can lie in packed values;
+// else the reason. `pieces` are those of the buckets before.
+std::optional<std::string> WhyNotPacked(const ProgramGraph& graph,
+                                        const std::vector<size_t>& bucket,
+                                        std::set<ValueIndex>& pieces) {
+  for (const size_t node : bucket) {
+    const ValueIndex operand = std::get<CollectiveNode>(graph.nodes()[node]).operand;
+    if (graph.is_input(operand)) return "an operand of a bucket is an input";
+    for (const ValueIndex piece : {operand, graph.value_of_node(node)}) {
       if (!pieces.insert(piece).second) return "a value of a bucket would have two places";
       for (const ProgramOutput& output : graph.outputs()) {
         if (output.value == piece) return "a value of a bucket is an output";
       }
     }
   }
-  if (bucket.nodes.size() > kProgramInputsMax) return "a bucket has more than 16 collectives";
+  return std::nullopt;
+}
+
+// Nothing if each node of a region belongs to one of its collectives; else the reason.
+std::optional<std::string> WhyNotApart(const ProgramGraph& graph, const Region& region,
+                                       const std::vector<size_t>& collectives) {
+  const std::vector<std::optional<size_t>> owners = OwnCollectives(graph, collectives);
+  for (const size_t node : region.nodes) {
+    if (owners[node]) continue;
+    return fmt::format("%{} belongs to no collective of the bucket alone",
+                       graph.value_of_node(node));
+  }
   return std::nullopt;
 }
 
 Status CheckRegion(const ProgramGraph& graph, const Region& region, std::set<ValueIndex>& pieces) {
-  const auto collectives =
-      static_cast<size_t>(std::count_if(region.nodes.begin(), region.nodes.end(),
-                                        [&](size_t node) { return IsCollective(graph, node); }));
-  if (collectives == 1) return {};
-  if (collectives == 0 || collectives < region.nodes.size()) {
-    return Fail(ErrorCode::kUnsupported,
-                "a region has one collective, or several and no local operation");
+  const std::vector<size_t> collectives = CollectivesOf(graph, region);
+  if (collectives.empty()) return Fail(ErrorCode::kUnsupported, "a region has a collective");
+  if (collectives.size() == 1) return {};
+  std::optional<std::string> reason = WhyNoBucket(graph, collectives);
+  if (!reason) {
+    reason = collectives.size() == region.nodes.size() ? WhyNotPacked(graph, collectives, pieces)
+                                                       : WhyNotApart(graph, region, collectives);
   }
-  std::optional<std::string> reason = WhyNotPacked(graph, region, pieces);
   if (reason) return Fail(ErrorCode::kUnsupported, *std::move(reason));
   return {};
 }
 
 }  // namespace
+
+std::vector<size_t> CollectivesOf(const ProgramGraph& graph, const Region& region) {
+  std::vector<size_t> collectives;
+  std::copy_if(region.nodes.begin(), region.nodes.end(), std::back_inserter(collectives),
+               [&](size_t node) { return IsCollective(graph, node); });
+  return collectives;
+}
+
+std::vector<std::optional<size_t>> OwnCollectives(const ProgramGraph& graph,
+                                                  const std::vector<size_t>& collectives) {
+  const size_t nodes = graph.nodes().size();
+  std::vector<std::vector<size_t>> linked(nodes);  // collectives, by node
+  for (const size_t collective : collectives) {
+    std::vector<bool> is_after(nodes);
+    std::vector<bool> is_before(nodes);
+    is_after[collective] = is_before[collective] = true;
+    const auto for_sources = [&](size_t node, const auto& use) {
+      for (const ValueIndex value : ValuesReadBy(graph.nodes()[node])) {
+        if (!graph.is_input(value)) use(static_cast<size_t>(value) - graph.inputs().size());
+      }
+    };
+    for (size_t node = 0; node < nodes; ++node) {
+      for_sources(node, [&](size_t source) {
+        if (is_after[source]) is_after[node] = true;
+      });
+    }
+    for (size_t node = nodes; node-- > 0;) {
+      if (!is_before[node]) continue;
+      for_sources(node, [&](size_t source) { is_before[source] = true; });
+    }
+    for (size_t node = 0; node < nodes; ++node) {
+      if (is_after[node] || is_before[node]) linked[node].push_back(collective);
+    }
+  }
+  std::vector<std::optional<size_t>> owners(nodes);
+  for (size_t node = 0; node < nodes; ++node) {
+    if (linked[node].size() == 1) owners[node] = linked[node].front();
+  }
+  return owners;
+}
 
 size_t CollectiveOf(const ProgramGraph& graph, const Region& region) {
   const auto found = std::find_if(region.nodes.begin(), region.nodes.end(),
@@ -470,11 +531,10 @@ Result<Recipe> MakeRecipe(const ProgramGraph& graph, const InputMap& inputs,
     }
     for (const std::vector<size_t>& nodes : levels.BackendStepsAt(level)) {
       BackendStep work;
-      std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(work.collectives),
-                   [&](size_t node) { return IsCollective(graph, node); });
+      work.collectives = CollectivesOf(graph, {nodes});
       // A step has its inputs in the order of values; the pieces have it, too.
       std::vector<size_t> ordered = nodes;
-      if (work.is_bucket()) {
+      if (work.is_bucket() && work.collectives.size() == nodes.size()) {
         std::sort(ordered.begin(), ordered.end(), [&](size_t a, size_t b) {
           return ValuesReadBy(graph.nodes()[a]) < ValuesReadBy(graph.nodes()[b]);
         });

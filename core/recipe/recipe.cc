@@ -129,12 +129,12 @@ Result<std::vector<BackendCall>> BackendCalls(const Recipe& recipe, const Progra
     GroupShape group = program.group();
     group.buffers = is_symmetric ? BufferClass::kSymmetric : BufferClass::kPlain;
     group.rounds_values = rounds_values;
-    const bool is_bucket = step.backend_step()->is_bucket();
-    if (is_bucket || step.program.is_single_collective()) {
-      Problem problem = is_bucket
+    const bool is_packed = step.is_packed();
+    if (is_packed || step.program.is_single_collective()) {
+      Problem problem = is_packed
                             ? PackedProblem(recipe, own, step, rows, topology_digest)
                             : own.ProblemOf(step.backend_step()->first(), rows, topology_digest);
-      if (is_bucket && problem.bytes() > kPackedBytesMax) {
+      if (is_packed && problem.bytes() > kPackedBytesMax) {
         return Fail(ErrorCode::kUnsupported,
                     fmt::format("a packed value would have {} bytes, of which {} are the most",
                                 problem.bytes(), kPackedBytesMax));

@@ -22,11 +22,10 @@ namespace cotune {
 // that output's.
 using SlotIndex = int32_t;
 
-// Runs by a backend's choice, which the id of the recipe names: a collective, alone or with local
-// operations around it, or a bucket.
+// Runs by a backend's choice, which the id of the recipe names: a collective or a bucket, alone or
+// with local operations around it.
 struct BackendStep {
-  // Its nodes in the graph of the recipe, ascending. Several are a bucket: they run as one
-  // collective of a packed value, in which their operands lie one after another.
+  // Its nodes in the graph of the recipe, ascending. Several are a bucket: they run as one.
   std::vector<size_t> collectives;
 
   size_t first() const { return collectives.front(); }
@@ -49,6 +48,13 @@ struct RecipeStep {
 
   const BackendStep* backend_step() const { return std::get_if<BackendStep>(&work); }
   bool is_part() const { return backend_step() == nullptr; }
+  // Returns true for a bucket without local operations. It is asked for as one collective of a
+  // packed value, in which its operands lie one after another. A backend that runs a bucket with
+  // local operations packs by itself.
+  bool is_packed() const {
+    return !is_part() && backend_step()->is_bucket() &&
+           backend_step()->collectives.size() == nodes.size();
+  }
 };
 
 // A value that only steps see. It is one piece of a packed value, or has memory of its own.
@@ -85,8 +91,8 @@ struct Recipe {
 
 // A backend step as its backend is asked for it.
 struct BackendCall {
-  // A single collective, which may be that of a packed value, or one with local operations around
-  // it.
+  // A single collective, which may be that of a packed value, or a region: one collective or a
+  // bucket with local operations around it.
   Program program;
   Problem problem;  // that of the program's anchor
   // Why it runs on plain buffers although the operands of the program are registered; "" if it does

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <variant>
 
+#include "core/base/check.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
@@ -21,40 +24,57 @@ Result<std::vector<ChoiceId>> ChoicesFor(size_t backend_steps, const ChoiceId& i
               id.text());
 }
 
-// The node that lies so far from the collective; nothing if the text is no distance of a local
-// operation.
-std::optional<size_t> NodeAt(const ProgramGraph& graph, size_t collective, std::string_view text) {
-  std::ptrdiff_t distance = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, distance);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  const std::ptrdiff_t node = static_cast<std::ptrdiff_t>(collective) + distance;
-  if (node < 0 || node >= static_cast<std::ptrdiff_t>(graph.nodes().size())) return std::nullopt;
-  const auto index = static_cast<size_t>(node);
-  if (!std::holds_alternative<ComputeNode>(graph.nodes()[index])) return std::nullopt;
-  return index;
+// The collective from which each node's distance counts. If there is one alone, a distance may name
+// any local operation: whether it may run with the collective is judged later, with a reason.
+std::vector<std::optional<size_t>> OwnersOf(const ProgramGraph& graph,
+                                            const std::vector<size_t>& collectives) {
+  if (collectives.size() > 1) return OwnCollectives(graph, collectives);
+  return std::vector<std::optional<size_t>>(graph.nodes().size(), collectives.front());
 }
 
-Result<Region> RegionOf(const ProgramGraph& graph, size_t collective, const ChoiceId& step) {
-  const std::string text = step.HostKey(kFuseKey);
-  Region region{{collective}};
-  for (std::string_view rest = text; !text.empty();) {
-    const size_t end = std::min(rest.find('.'), rest.size());
-    const std::optional<size_t> node = NodeAt(graph, collective, rest.substr(0, end));
-    if (!node) {
-      return Fail(ErrorCode::kUnsupported, fmt::format("fuse={} names no operation", text),
-                  step.text());
-    }
-    region.nodes.push_back(*node);
-    if (end == rest.size()) break;
-    rest.remove_prefix(end + 1);
+// The distances that a key `fuse` names; nothing if it is no list of numbers.
+std::optional<std::set<std::ptrdiff_t>> DistancesIn(std::string_view text) {
+  std::set<std::ptrdiff_t> distances;
+  while (true) {
+    const std::string_view first = text.substr(0, text.find('.'));
+    std::ptrdiff_t distance = 0;
+    const char* const end = first.data() + first.size();
+    const auto [stop, error] = std::from_chars(first.data(), end, distance);
+    if (error != std::errc() || stop != end) return std::nullopt;
+    distances.insert(distance);
+    if (first.size() == text.size()) return distances;
+    text.remove_prefix(first.size() + 1);
   }
+}
+
+std::ptrdiff_t Distance(size_t node, size_t collective) {
+  return static_cast<std::ptrdiff_t>(node) - static_cast<std::ptrdiff_t>(collective);
+}
+
+Result<Region> RegionOf(const ProgramGraph& graph, const std::vector<size_t>& collectives,
+                        const ChoiceId& step) {
+  const std::string text = step.HostKey(kFuseKey);
+  Region region{collectives};
+  if (text.empty()) return region;
+  const std::optional<std::set<std::ptrdiff_t>> distances = DistancesIn(text);
+  const auto fail = [&](std::string_view why) {
+    return Fail(ErrorCode::kUnsupported, fmt::format("fuse={} {}", text, why), step.text());
+  };
+  if (!distances) return fail("names no operation");
+  const std::vector<std::optional<size_t>> owners = OwnersOf(graph, collectives);
+  std::set<std::ptrdiff_t> found;
+  for (size_t node = 0; node < graph.nodes().size(); ++node) {
+    if (!owners[node] || !std::holds_alternative<ComputeNode>(graph.nodes()[node])) continue;
+    const std::ptrdiff_t distance = Distance(node, *owners[node]);
+    if (!distances->contains(distance)) continue;
+    found.insert(distance);
+    region.nodes.push_back(node);
+  }
+  if (found != *distances) return fail("names no operation");
   std::sort(region.nodes.begin(), region.nodes.end());
-  region.nodes.erase(std::unique(region.nodes.begin(), region.nodes.end()), region.nodes.end());
   // A text that is written in another way is another id of the same recipe.
   if (FuseText(graph, region) == text) return region;
-  return Fail(ErrorCode::kUnsupported, fmt::format("fuse={} is not in ascending order", text),
-              step.text());
+  return fail("is not in ascending order");
 }
 
 bool IsCopy(const ProgramGraph& graph, size_t node) {
@@ -72,22 +92,19 @@ std::string RegionName(const ProgramGraph& graph, size_t collective, const std::
 }
 
 std::string FuseText(const ProgramGraph& graph, const Region& region) {
-  const size_t collective = CollectiveOf(graph, region);
-  std::string text;
+  const std::vector<size_t> collectives = CollectivesOf(graph, region);
+  COTUNE_CHECK(!collectives.empty(), "a region has a collective");
+  const std::vector<std::optional<size_t>> owners = OwnersOf(graph, collectives);
+  std::set<std::ptrdiff_t> distances;
   for (const size_t node : region.nodes) {
-    if (node == collective) continue;
-    const auto distance =
-        static_cast<std::ptrdiff_t>(node) - static_cast<std::ptrdiff_t>(collective);
-    text += fmt::format("{}{}", text.empty() ? "" : ".", distance);
+    if (std::holds_alternative<CollectiveNode>(graph.nodes()[node])) continue;
+    distances.insert(Distance(node, owners[node].value_or(collectives.front())));
   }
-  return text;
+  return fmt::format("{}", fmt::join(distances, "."));
 }
 
 Result<Region> RegionOfStep(const Form& form, size_t position, const ChoiceId& step) {
-  const Position& at = form.positions[position];
-  if (!at.is_bucket()) return RegionOf(form.graph, at.collectives.front(), step);
-  if (step.HostKey(kFuseKey).empty()) return Region{at.collectives};
-  return Fail(ErrorCode::kUnsupported, "nothing runs inside of a bucket", step.text());
+  return RegionOf(form.graph, form.positions[position].collectives, step);
 }
 
 Result<Recipe> RecipeByFuseKeys(const ProgramGraph& graph, const ChoiceId& id) {

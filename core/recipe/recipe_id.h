@@ -24,17 +24,17 @@ inline constexpr std::string_view kViaKey = "via";
 // The form that an id names; "": the program as it is. kUnsupported: its steps differ.
 Result<std::string> ViaOf(const ChoiceId& id);
 
-// The value of the key `fuse` for a region: its local operations as distances from its collective
+// The value of the key `fuse` for a region: its local operations as distances from their collective
 // in the order of the graph, "-1.1.2" for one before it and two after it. Collectives with the same
-// surroundings have the same text.
+// surroundings have the same text. A bucket has each distance once: "-1.1" for one operation before
+// and one after each of its collectives.
 std::string FuseText(const ProgramGraph& graph, const Region& region);
 // A region in a text for people: `key`, "fuse=1.2" for example, with its collective: "fuse=1.2 of
 // %3".
 std::string RegionName(const ProgramGraph& graph, size_t collective, const std::string& key);
 
 // The region of a form's position that the key `fuse` of a step names; of a step without it, the
-// collectives of the position alone. kUnsupported: the key names no operation, or the position is a
-// bucket.
+// collectives of the position alone. kUnsupported: the key names no operation.
 Result<Region> RegionOfStep(const Form& form, size_t position, const ChoiceId& step);
 
 // The recipe of a graph by the `fuse` keys of an id, whatever its form is. kUnsupported: the id has

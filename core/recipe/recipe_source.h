@@ -17,8 +17,8 @@
 
 namespace cotune {
 
-// A collective of a form, and the regions in which a backend may run it instead of by itself; or a
-// bucket, which has no regions.
+// A collective of a form, or a bucket, and the regions in which a backend may run it instead of by
+// itself.
 struct Position {
   std::vector<size_t>
       collectives;                // nodes in the graph of the form, ascending; of a bucket several

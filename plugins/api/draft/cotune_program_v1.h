@@ -5,8 +5,11 @@
  *
  * A program is a graph of values: inputs, collectives and local operations, outputs. The host cuts
  * the programs of its users into steps. It asks a backend for two things: to run a region, which is
- * a collective (or several) with local operations around it, as one choice (list_choices, prepare),
- * and to run a part, which is a program without a collective, on one rank alone (part_prepare).
+ * a collective with local operations around it, as one choice (list_choices, prepare), and to run a
+ * part, which is a program without a collective, on one rank alone (part_prepare). A region with
+ * several collectives is a bucket: 2 to 16 all_reduces or broadcasts of one dtype, reduction and
+ * root, of which none depends on another. Their sizes may differ, and each local operation belongs
+ * to one of them. A backend that takes it exchanges the data of all of them at once.
  * Programs come with resolved sizes and with primitive operations only, so that a backend needs no
  * parser. All rules of cotune_backend_v1.h hold.
  */
