@@ -26,7 +26,7 @@ import machine  # noqa: E402
 ALL_PASSED, SOME_FAILED, USAGE, NOT_HERE = 0, 1, 2, 3
 DESCRIPTION = """Compiles the models of tests/torch/models.py with cotune.torch on real ranks, runs them also as CUDA
 graphs, and compares every value with an eager run on the CPU; runs the operators on streams and beside the process
-group's own collectives; runs the two PyTorch examples. Needs python3 with torch 2.11 or newer."""
+group's own collectives; runs the PyTorch examples. Needs python3 with torch 2.11 or newer."""
 EXIT_CODES = "exit codes: 0 all passed; 1 not; 2 usage; 3 no GPU, or no torch"
 MODELS = "tp_linear,residual_norm,bf16_norm,llama_block,sequence_parallel,gather_columns,scatter_columns,moe_dispatch,broadcast,buckets,softmax_head,shared_result,simple_fsdp"  # noqa: E501  fmt: skip
 # Without the ones whose collectives stay the process group's: only NCCL's can be captured.
@@ -65,6 +65,7 @@ def steps(quick: bool) -> list[Step]:
         Step("cuda_graphs", models, ("--cases", captured, "--steps", "inference", *graphs), "cuda"),
         Step("example_tp_linear", "examples/tp_linear.py", is_example=True),
         Step("example_llama_block", "examples/llama_block.py", is_example=True),
+        Step("example_custom_all_reduce", "examples/custom_all_reduce.py", is_example=True),
     ]
 
 
