@@ -116,7 +116,7 @@ class Backend {
   using Part = CudaPart;
 
   static constexpr char kName[] = "cuda";
-  static constexpr char kVersion[] = "1.4.0";
+  static constexpr char kVersion[] = "1.5.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_CUDA;
   static constexpr int kRanksMax = cuda::kRanksMax;
   // Memory is mapped through descriptors that travel over a Unix socket.
@@ -155,8 +155,10 @@ class Backend {
   Result<std::vector<cotune_choice_t>> ListRegion(const sdk::Program& program) const {
     COTUNE_TRY(const auto region, LeafRegionOf(program));
     COTUNE_TRY(const auto choices, ListFused(region, limits()));
-    return sdk::ChoiceEntries(choices, COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE |
-                                           COTUNE_CHOICE_FITS_ANY_REGION);
+    uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE;
+    // Other ranks could not run the collectives of a bucket one by one beside it.
+    if (!region.is_bucket()) flags |= COTUNE_CHOICE_FITS_ANY_REGION;
+    return sdk::ChoiceEntries(choices, flags);
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {

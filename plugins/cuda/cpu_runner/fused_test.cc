@@ -18,7 +18,7 @@
 #include "plugins/cuda/cpu_runner/kernel_call.h"
 #include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
 #include "plugins/cuda/fused/leaf_region.h"
-#include "plugins/cuda/parts/part_shape.h"
+#include "plugins/cuda/fused/side_arguments.h"
 #include "plugins/cuda/testing/part_graph.h"
 #include "plugins/cuda/testing/region_cases.h"
 #include "plugins/sdk/testing/part_data.h"
@@ -98,15 +98,23 @@ std::vector<PartArray> InputsOfSide(const LeafSide& side, const std::vector<Part
 }
 
 OfRanks Expected(const LeafRegion& region, const OfRanks& inputs) {
-  std::vector<PartArray> operands;
-  for (const auto& of_rank : inputs) {
-    operands.push_back(
-        sdk::NaivePart(region.source.part, InputsOfSide(region.source, of_rank, {})).front());
-  }
-  const PartArray value = Reduced(operands, region.problem.reduction);
-  OfRanks outputs;
-  for (const auto& of_rank : inputs) {
-    outputs.push_back(sdk::NaivePart(region.sink.part, InputsOfSide(region.sink, of_rank, value)));
+  OfRanks outputs(inputs.size());
+  for (const LeafPiece& piece : region.pieces) {
+    std::vector<PartArray> operands;
+    for (const auto& of_rank : inputs) {
+      operands.push_back(
+          sdk::NaivePart(piece.source.part, InputsOfSide(piece.source, of_rank, {})).front());
+    }
+    const PartArray value = Reduced(operands, region.problem.reduction);
+    for (size_t r = 0; r < inputs.size(); ++r) {
+      const auto of_piece =
+          sdk::NaivePart(piece.sink.part, InputsOfSide(piece.sink, inputs[r], value));
+      for (size_t o = 0; o < of_piece.size(); ++o) {
+        const auto output = static_cast<size_t>(piece.outputs[o]);
+        if (outputs[r].size() <= output) outputs[r].resize(output + 1);
+        outputs[r][output] = of_piece[o];
+      }
+    }
   }
   return outputs;
 }
@@ -152,8 +160,8 @@ class FusedCall {
     arguments.kernel.count = region_.problem.count;
     arguments.kernel.call = call;
     arguments.kernel = ranks.ArgumentsOf(rank, arguments.kernel);
-    Fill(region_.source, inputs, {nullptr}, arguments.source);
-    Fill(region_.sink, inputs, outputs, arguments.sink);
+    arguments.source = SideArguments::OfSource(region_).Of(inputs.data(), outputs.data());
+    arguments.sink = SideArguments::OfSink(region_).Of(inputs.data(), outputs.data());
     if (rank == options_.late_rank) RanksOnCpu::Delay(100'000);
     RunKernel(kernel, &arguments, {.blocks = options_.blocks, .threads = options_.threads});
   }
@@ -197,16 +205,6 @@ class FusedCall {
   GuardedBuffer& OutputOf(size_t rank, size_t output) {
     const int into = program_.output_into[output];
     return into >= 0 ? in_[rank][static_cast<size_t>(into)] : out_[rank][output];
-  }
-  static void Fill(const LeafSide& side, const std::vector<const void*>& inputs,
-                   const std::vector<void*>& outputs, AnyPartArguments& to) {
-    std::vector<const void*> given;
-    for (const int i : side.inputs) {
-      given.push_back(i < 0 ? nullptr : inputs[static_cast<size_t>(i)]);
-    }
-    to = cuda::ArgumentsOf(side.part);
-    SetOperands(VectorAlignments(side.part, side.stages), static_cast<int>(given.size()),
-                given.data(), outputs.data(), to);
   }
 
   const LeafRegion& region_;
@@ -355,7 +353,7 @@ bool FitTogether(const RegionVariant& a, const RegionVariant& b) {
   }
   const LeafRegion first = LeafRegionAt(Cases()[a.number_of_case], 1, a.world_size);
   const LeafRegion second = LeafRegionAt(Cases()[b.number_of_case], 1, b.world_size);
-  return first.problem.type == second.problem.type &&
+  return !first.is_bucket() && !second.is_bucket() && first.problem.type == second.problem.type &&
          first.problem.reduction == second.problem.reduction;
 }
 
@@ -389,14 +387,14 @@ std::string RunMixed(size_t even, size_t odd, uint64_t count) {
   if (!has_ended) return "a rank waits for ever";
   std::vector<PartArray> operands;
   for (size_t r = 0; r < static_cast<size_t>(world_size); ++r) {
-    const LeafSide& source = regions[r % 2].source;
+    const LeafSide& source = regions[r % 2].source();
     operands.push_back(
         sdk::NaivePart(source.part, InputsOfSide(source, inputs[r % 2][r], {})).front());
   }
   const PartArray value = Reduced(operands, regions[0].problem.reduction);
   for (size_t r = 0; r < static_cast<size_t>(world_size); ++r) {
     if (ranks.HasFailed(static_cast<int>(r))) return fmt::format("rank {} failed", r);
-    const LeafSide& sink = regions[r % 2].sink;
+    const LeafSide& sink = regions[r % 2].sink();
     const auto expected = sdk::NaivePart(sink.part, InputsOfSide(sink, inputs[r % 2][r], value));
     const std::string difference = sdk::Difference(calls[r % 2].Outputs()[r], expected);
     if (!difference.empty()) return fmt::format("rank {}: {}", r, difference);

@@ -53,10 +53,54 @@ TEST(LeafRegionTest, EachRefusalHasItsReason) {
                          "%s = all_reduce sum %x\n%y = add %s, %b\nreturn %y\n"),
               HasSubstr("rows of 12 columns are no whole leaves of 8"));
   EXPECT_THAT(WhyRefused(std::string(kSum) + "%t = all_reduce sum %s\n%y = neg %t\nreturn %y\n"),
-              HasSubstr("several collectives"));
+              HasSubstr("value 1 belongs to two collectives"));
   EXPECT_THAT(WhyRefused("program p\n%x = input bf16 [R, 64]\n%v = neg %x\n%s = all_reduce sum %v\n"
                          "%y = add %s, %v\nreturn %y\n"),
               HasSubstr("value 1 before the collective is read after it"));
+}
+
+TEST(LeafRegionTest, EachRefusalOfABucketHasItsReason) {
+  const auto why = [](const std::string& nodes) {
+    return WhyRefused("program p\n%a = input f32 [R, 64]\n%b = input f32 [R, 64]\n" + nodes);
+  };
+  EXPECT_EQ(why("%s = all_reduce sum %a\n%t = all_reduce sum %b\n%y = neg %s\n%z = neg %t\n"
+                "return %y, %z\n"),
+            "");
+  EXPECT_THAT(why("%s = all_reduce sum %a\n%t = all_reduce max %b\n%y = neg %s\n%z = neg %t\n"
+                  "return %y, %z\n"),
+              HasSubstr("different reductions"));
+  EXPECT_THAT(why("%s = all_reduce sum %a\n%t = all_reduce sum %b\n%y = neg %s\n%z = relu %t\n"
+                  "return %y, %z\n"),
+              HasSubstr("different operations"));
+  EXPECT_THAT(why("%s = all_reduce sum %a\n%t = all_reduce sum %b\n%y = mul %s, 2\n"
+                  "%z = mul %t, 3\nreturn %y, %z\n"),
+              HasSubstr("different operations"));
+  EXPECT_THAT(why("%s = all_reduce sum %a\n%t = all_reduce sum %b\n%y = add %s, %t\nreturn %y\n"),
+              HasSubstr("belongs to two collectives"));
+  EXPECT_THAT(WhyRefused("program p\n%a = input f32 [R, 64]\n%b = input f32 [R, 64]\n"
+                         "%c = input f32 [1, 64]\n%s = all_reduce sum %a\n%t = all_reduce sum %b\n"
+                         "%y = add %s, %c\n%z = add %t, %c\nreturn %y, %z\n"),
+              HasSubstr("depend on the row or the column"));
+  // The first piece would overwrite what the second one reads.
+  EXPECT_THAT(why("%s = all_reduce sum %a\n%t = all_reduce sum %b\n%y = neg %s\n%z = neg %t\n"
+                  "return %y into %b, %z\n"),
+              HasSubstr("output 0 overwrites an input of another collective"));
+}
+
+TEST(LeafRegionTest, ABucketIsCutIntoItsPieces) {
+  const auto region = LeafRegionOf(
+      Region("program p\n%a = input f32 [R, 3]\n%b = input f32 [1, 13]\n%s = all_reduce sum %a\n"
+             "%t = all_reduce sum %b\n%y = mul %s, 2\n%z = mul %t, 2\nreturn %z, %y\n"));
+  ASSERT_TRUE(region.has_value());
+  ASSERT_EQ(region->pieces.size(), 2u);
+  EXPECT_EQ(region->pieces[0].elements, kRows * 3);
+  EXPECT_EQ(region->pieces[0].source.inputs, (std::vector<int>{0}));
+  EXPECT_EQ(region->pieces[0].outputs, (std::vector<int>{1}));
+  EXPECT_EQ(region->pieces[1].elements, 13u);
+  EXPECT_EQ(region->pieces[1].source.inputs, (std::vector<int>{1}));
+  EXPECT_EQ(region->pieces[1].outputs, (std::vector<int>{0}));
+  // Whole leaves of 8 elements.
+  EXPECT_EQ(region->problem.count, kRows * 3 + 16);
 }
 
 TEST(LeafRegionTest, ARegionIsCutAtItsCollective) {
@@ -65,12 +109,12 @@ TEST(LeafRegionTest, ARegionIsCutAtItsCollective) {
              "%s = all_reduce sum %v\n%y = add %s, %r\n%z = relu %y\nreturn %z into %r, %y\n"));
   ASSERT_TRUE(region.has_value());
   EXPECT_EQ(region->problem.count, kRows * 64);
-  EXPECT_EQ(region->source.inputs, (std::vector<int>{1}));
-  EXPECT_EQ(region->source.part.nodes.size(), 1u);
-  EXPECT_EQ(region->sink.inputs, (std::vector<int>{-1, 0}));
-  EXPECT_EQ(region->sink.part.nodes.size(), 2u);
+  EXPECT_EQ(region->source().inputs, (std::vector<int>{1}));
+  EXPECT_EQ(region->source().part.nodes.size(), 1u);
+  EXPECT_EQ(region->sink().inputs, (std::vector<int>{-1, 0}));
+  EXPECT_EQ(region->sink().part.nodes.size(), 2u);
   // The output overwrites what is input 1 of the sink.
-  EXPECT_EQ(region->sink.part.output_into, (std::vector<int32_t>{1, -1}));
+  EXPECT_EQ(region->sink().part.output_into, (std::vector<int32_t>{1, -1}));
 }
 
 TEST(FusedListTest, ChoicesFollowTheTypeAndTheSizeAndNoneIsTheDefault) {
@@ -220,7 +264,8 @@ TEST(LeafRegionTextTest, IsThatOfTheGoldenFile) {
     // One kernel serves every number of rows.
     const std::string of_case = LeafRegionText(LeafRegionAt(each, 1, 2));
     EXPECT_EQ(LeafRegionText(LeafRegionAt(each, 8, 2)), of_case);
-    const bool is_golden = each.name == "casts_on_both_sides" || each.name == "numbers_of_rows";
+    const bool is_golden = each.name == "casts_on_both_sides" || each.name == "numbers_of_rows" ||
+                           each.name == "bucket_into_residuals";
     if (is_golden) text += "// ---- " + each.name + "\n" + of_case;
   }
   std::ifstream file("plugins/cuda/fused/leaf_region.golden");

@@ -1,32 +1,13 @@
 #include "plugins/cuda/fused/fused_plan.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "plugins/cuda/group/call_record.h"
 #include "plugins/cuda/memory/kernel_launch.h"
-#include "plugins/cuda/parts/part_shape.h"
 
 namespace cotune::cuda {
 
 using sdk::Result;
-
-FusedPlan::Side::Side(const LeafSide& side)
-    : inputs_(side.inputs),
-      alignments_(VectorAlignments(side.part, side.stages)),
-      given_(side.inputs.size()),
-      stored_(side.part.outputs.size()),
-      arguments_(cuda::ArgumentsOf(side.part)) {}
-
-AnyPartArguments& FusedPlan::Side::ArgumentsOf(const void* const* inputs, void* const* outputs) {
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    given_[i] = inputs_[i] < 0 ? nullptr : inputs[inputs_[i]];
-  }
-  if (outputs != nullptr) std::copy_n(outputs, stored_.size(), stored_.begin());
-  SetOperands(alignments_, static_cast<int>(given_.size()), given_.data(), stored_.data(),
-              arguments_);
-  return arguments_;
-}
 
 FusedPlan::FusedPlan(Group& group, const LeafRegion& region, const Choice& choice,
                      gpu::CuFunction function)
@@ -35,8 +16,8 @@ FusedPlan::FusedPlan(Group& group, const LeafRegion& region, const Choice& choic
       count_(region.problem.count),
       call_(RecordOf(region.problem, choice.name)),
       function_(function),
-      source_(region.source),
-      sink_(region.sink) {}
+      source_(SideArguments::OfSource(region)),
+      sink_(SideArguments::OfSink(region)) {}
 
 KernelArguments FusedPlan::ArgumentsOf(const cotune_program_launch_t& launch) const {
   KernelArguments arguments = group_.arguments();
@@ -57,8 +38,8 @@ Result<void> FusedPlan::Launch(const cotune_program_launch_t& launch) {
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
   group_.NoteCall(static_cast<gpu::CuStream>(launch.stream.handle));
   KernelArguments arguments = ArgumentsOf(launch);
-  void* parameters[] = {&arguments, &source_.ArgumentsOf(launch.inputs, nullptr),
-                        &sink_.ArgumentsOf(launch.inputs, launch.outputs)};
+  void* parameters[] = {&arguments, &source_.Of(launch.inputs, launch.outputs),
+                        &sink_.Of(launch.inputs, launch.outputs)};
   return LaunchKernel(group_.gpu(), function_, parameters,
                       {.blocks = static_cast<unsigned int>(choice_.blocks),
                        .threads = static_cast<unsigned int>(choice_.spec.threads),

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 #include <set>
 #include <utility>
 
+#include "plugins/cuda/kernels/part_abi.h"
 #include "plugins/cuda/parts/stage_text.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/cuda/parts/value_text.h"
@@ -21,19 +21,18 @@ using sdk::ProgramNode;
 using sdk::Result;
 using sdk::Value;
 
-// Returns the value of the region's only collective.
-Result<int> CollectiveOf(const Program& region) {
-  std::optional<int> found;
+// Returns the values of the region's collectives, ascending.
+std::vector<int> CollectivesOf(const Program& region) {
+  std::vector<int> found;
   for (int v = region.input_count; v < static_cast<int>(region.values.size()); ++v) {
-    if (NodeOf(region, v).kind != COTUNE_NODE_COLLECTIVE) continue;
-    if (found) return Fail(COTUNE_UNSUPPORTED, "no kernel runs several collectives");
-    found = v;
+    if (NodeOf(region, v).kind == COTUNE_NODE_COLLECTIVE) found.push_back(v);
   }
-  if (!found) return Fail(COTUNE_INVALID_ARGUMENT, "a region has a collective");
-  if (NodeOf(region, *found).collective->collective != sdk::Collective::kAllReduce) {
-    return Fail(COTUNE_UNSUPPORTED, "only all_reduce has kernels with operations inside");
-  }
-  return *found;
+  return found;
+}
+
+Result<void> CheckCollective(const Program& region, int value) {
+  if (NodeOf(region, value).collective->collective == sdk::Collective::kAllReduce) return {};
+  return Fail(COTUNE_UNSUPPORTED, "only all_reduce has kernels with operations inside");
 }
 
 // Takes some nodes of a region out as a part.
@@ -137,22 +136,19 @@ Result<void> CheckType(const Value& operand) {
                           sdk::ElementBytes(operand.dtype)));
 }
 
-}  // namespace
-
-Result<LeafRegion> LeafRegionOf(const Program& region) {
-  COTUNE_TRY(const int value, CollectiveOf(region));
+// Cuts a region that has one collective.
+Result<LeafPiece> PieceAt(const Program& region, int value) {
   const ProgramNode& node = NodeOf(region, value);
   const Value& shape = region.values[static_cast<size_t>(value)];
   COTUNE_RETURN_IF_ERROR(CheckType(shape));
-  LeafRegion made;
-  made.problem = *node.collective;
-  made.columns = shape.columns;
-
+  LeafPiece made;
+  made.elements = node.collective->count;
   SideMaker source(region, -1);
   made.source = source.Make({node.operands[0]});
   SideMaker sink(region, value);
   made.sink = sink.Make({region.outputs.begin(), region.outputs.end()});
   for (size_t o = 0; o < region.outputs.size(); ++o) {
+    made.outputs.push_back(static_cast<int>(o));
     const int into = region.output_into[o];
     if (into >= 0) made.sink.part.output_into[o] = sink.PlaceOf(into);
   }
@@ -163,6 +159,188 @@ Result<LeafRegion> LeafRegionOf(const Program& region) {
   }
   COTUNE_RETURN_IF_ERROR(AddStages(shape, made.source));
   COTUNE_RETURN_IF_ERROR(AddStages(shape, made.sink));
+  return made;
+}
+
+// A part of a region as a region of its own.
+struct SubRegion {
+  Program program;
+  int collective = 0;        // the value of its collective
+  std::vector<int> inputs;   // for each input, the input of the region
+  std::vector<int> outputs;  // for each output, the output of the region
+};
+
+// Takes a region of several collectives apart.
+class BucketCutter {
+ public:
+  BucketCutter(const Program& region, const std::vector<int>& collectives)
+      : region_(region), collectives_(collectives) {}
+
+  // Nothing if each operation belongs to one collective, and no piece overwrites an input that
+  // another one reads: pieces are computed in any order.
+  Result<void> Assign() {
+    const size_t values = region_.values.size();
+    owners_.assign(values, kNobody);
+    for (const int collective : collectives_) {
+      for (const int v : LinkedTo(collective)) {
+        int& owner = owners_[static_cast<size_t>(v)];
+        if (v >= region_.input_count && owner != kNobody) {
+          return Fail(COTUNE_UNSUPPORTED,
+                      fmt::format("value {} belongs to two collectives of the bucket", v));
+        }
+        owner = owner == kNobody ? collective : kSeveral;
+      }
+    }
+    for (size_t v = static_cast<size_t>(region_.input_count); v < values; ++v) {
+      if (owners_[v] != kNobody) continue;
+      return Fail(COTUNE_UNSUPPORTED, fmt::format("value {} belongs to no collective", v));
+    }
+    for (size_t o = 0; o < region_.outputs.size(); ++o) {
+      const int into = region_.output_into[o];
+      if (into < 0) continue;
+      const int reader = owners_[static_cast<size_t>(into)];
+      if (reader == kNobody || reader == owners_[static_cast<size_t>(region_.outputs[o])]) continue;
+      return Fail(COTUNE_UNSUPPORTED,
+                  fmt::format("output {} overwrites an input of another collective", o));
+    }
+    return {};
+  }
+
+  SubRegion Take(int collective) const {
+    SubRegion made;
+    std::vector<int> places(region_.values.size(), -1);
+    const std::set<int> linked = LinkedTo(collective);
+    made.program.rounds_values = region_.rounds_values;
+    for (const int v : linked) {
+      places[static_cast<size_t>(v)] = static_cast<int>(made.program.values.size());
+      made.program.values.push_back(region_.values[static_cast<size_t>(v)]);
+      if (v < region_.input_count) {
+        made.inputs.push_back(v);
+        ++made.program.input_count;
+        continue;
+      }
+      ProgramNode node = NodeOf(region_, v);
+      for (int o = 0; o < node.operand_count; ++o) {
+        int32_t& operand = node.operands[static_cast<size_t>(o)];
+        if (operand >= 0) operand = places[static_cast<size_t>(operand)];
+      }
+      made.program.nodes.push_back(node);
+    }
+    made.collective = places[static_cast<size_t>(collective)];
+    for (size_t o = 0; o < region_.outputs.size(); ++o) {
+      const int place = places[static_cast<size_t>(region_.outputs[o])];
+      if (place < 0) continue;
+      const int into = region_.output_into[o];
+      made.outputs.push_back(static_cast<int>(o));
+      made.program.outputs.push_back(place);
+      made.program.output_into.push_back(into < 0 ? -1 : places[static_cast<size_t>(into)]);
+    }
+    return made;
+  }
+
+ private:
+  static constexpr int kNobody = -1;
+  static constexpr int kSeveral = -2;  // an input that several pieces read
+
+  // The collective, all that it is computed from, all that follows from it, and the inputs of
+  // these.
+  std::set<int> LinkedTo(int collective) const {
+    std::set<int> linked{collective};
+    const auto for_operands = [&](int v, const auto& use) {
+      const ProgramNode& node = NodeOf(region_, v);
+      for (int o = 0; o < node.operand_count; ++o) {
+        const int operand = node.operands[static_cast<size_t>(o)];
+        if (operand >= 0) use(operand);
+      }
+    };
+    for (int v = collective + 1; v < static_cast<int>(region_.values.size()); ++v) {
+      bool follows = false;
+      for_operands(v, [&](int operand) { follows = follows || linked.contains(operand); });
+      if (follows) linked.insert(v);
+    }
+    for (auto at = linked.rbegin(); at != linked.rend(); ++at) {
+      if (*at < region_.input_count) break;
+      for_operands(*at, [&](int operand) { linked.insert(operand); });
+    }
+    return linked;
+  }
+
+  const Program& region_;
+  const std::vector<int>& collectives_;
+  std::vector<int> owners_;  // by value
+};
+
+std::string TextOf(const LeafPiece& piece) {
+  TextWriter to;
+  WriteSource(piece.source.part, piece.source.stage(), to);
+  WriteSink(piece.sink.part, piece.sink.stage(), to);
+  return to.Take();
+}
+
+// Nothing if one kernel can run all pieces.
+Result<void> CheckAlike(const std::vector<LeafPiece>& pieces) {
+  const std::string text = TextOf(pieces.front());
+  for (const LeafPiece& piece : pieces) {
+    for (const LeafSide* const side : {&piece.source, &piece.sink}) {
+      if (side->stage().kind == StageKind::kElements) continue;
+      return Fail(COTUNE_UNSUPPORTED,
+                  "operations of a bucket depend on the row or the column of its collectives");
+    }
+    if (TextOf(piece) == text) continue;
+    return Fail(COTUNE_UNSUPPORTED, "the collectives of a bucket have different operations");
+  }
+  const auto operands = [&](const LeafSide& side) {
+    return pieces.size() * (side.inputs.size() + side.part.outputs.size());
+  };
+  const size_t most = std::max(operands(pieces.front().source), operands(pieces.front().sink));
+  if (pieces.size() <= kPiecesMax && most <= kPartOperandsMax) return {};
+  return Fail(
+      COTUNE_UNSUPPORTED,
+      fmt::format("a bucket of {} collectives with {} operands has no kernel, which take {} "
+                  "and {} at most",
+                  pieces.size(), most, kPiecesMax, kPartOperandsMax));
+}
+
+// Cuts a region of several collectives.
+Result<LeafRegion> BucketOf(const Program& region, const std::vector<int>& collectives) {
+  BucketCutter cutter(region, collectives);
+  COTUNE_RETURN_IF_ERROR(cutter.Assign());
+  LeafRegion made;
+  made.problem = *NodeOf(region, collectives.front()).collective;
+  uint64_t leaves = 0;
+  for (const int value : collectives) {
+    const sdk::Problem& problem = *NodeOf(region, value).collective;
+    if (problem.reduction != made.problem.reduction || problem.type != made.problem.type) {
+      return Fail(COTUNE_UNSUPPORTED, "the collectives have different reductions or dtypes");
+    }
+    const SubRegion sub = cutter.Take(value);
+    COTUNE_TRY(LeafPiece piece, PieceAt(sub.program, sub.collective));
+    for (LeafSide* const side : {&piece.source, &piece.sink}) {
+      for (int& input : side->inputs) {
+        if (input >= 0) input = sub.inputs[static_cast<size_t>(input)];
+      }
+    }
+    piece.outputs = sub.outputs;
+    leaves += piece.leaves();
+    made.pieces.push_back(std::move(piece));
+  }
+  COTUNE_RETURN_IF_ERROR(CheckAlike(made.pieces));
+  made.problem.count = leaves * kLeafColumns;
+  return made;
+}
+
+}  // namespace
+
+Result<LeafRegion> LeafRegionOf(const Program& region) {
+  const std::vector<int> collectives = CollectivesOf(region);
+  if (collectives.empty()) return Fail(COTUNE_INVALID_ARGUMENT, "a region has a collective");
+  for (const int value : collectives) COTUNE_RETURN_IF_ERROR(CheckCollective(region, value));
+  if (collectives.size() > 1) return BucketOf(region, collectives);
+  LeafRegion made;
+  made.problem = *NodeOf(region, collectives.front()).collective;
+  made.columns = region.values[static_cast<size_t>(collectives.front())].columns;
+  COTUNE_TRY(LeafPiece piece, PieceAt(region, collectives.front()));
+  made.pieces.push_back(std::move(piece));
   return made;
 }
 
@@ -196,21 +374,26 @@ std::string LeafRegionText(const LeafRegion& region) {
   to.Line("// Generated from a region of a program: the operations around its collective.");
   to.Line("#pragma once");
   to.Blank();
-  to.Line("#include \"part_abi.h\"");
+  to.Line("#include \"leaf_operands.cuh\"");
   to.Line("#include \"part_leaf.cuh\"");
   to.Blank();
   to.Line("namespace cotune::cuda {{");
   to.Blank();
-  const auto operands = [](const LeafSide& side) {
-    return side.inputs.size() + side.part.outputs.size();
+  const auto arguments = [&](const LeafSide& side) {
+    const size_t pieces = region.pieces.size();
+    const size_t operands = pieces * (side.inputs.size() + side.part.outputs.size());
+    return region.is_bucket() ? fmt::format("PieceArguments<{}, {}>", operands, pieces)
+                              : fmt::format("PartArguments<{}>", operands);
   };
-  to.Line("using Reduced = {};", DtypeText(region.sink.part.values.front().dtype));
-  to.Line("using SourceArguments = PartArguments<{}>;", operands(region.source));
-  to.Line("using SinkArguments = PartArguments<{}>;", operands(region.sink));
+  to.Line("using Reduced = {};", DtypeText(region.sink().part.values.front().dtype));
+  to.Line("using SourceArguments = {};", arguments(region.source()));
+  to.Line("using SinkArguments = {};", arguments(region.sink()));
+  to.Line("using SourceOperands = OperandsOf<SourceArguments>;");
+  to.Line("using SinkOperands = OperandsOf<SinkArguments>;");
   to.Line("constexpr unsigned int kColumns = {};", region.columns);
   to.Blank();
-  WriteSource(region.source.part, region.source.stage(), to);
-  WriteSink(region.sink.part, region.sink.stage(), to);
+  WriteSource(region.source().part, region.source().stage(), to);
+  WriteSink(region.sink().part, region.sink().stage(), to);
   to.Line("}}  // namespace cotune::cuda");
   return to.Take();
 }

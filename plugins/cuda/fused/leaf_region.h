@@ -1,8 +1,9 @@
-// Regions that kernels run leaf by leaf: an all_reduce with elementwise operations before and after
-// it.
+// Regions that kernels run leaf by leaf: an all_reduce, or several as one, with elementwise
+// operations before and after it.
 #ifndef COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
 #define COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,28 @@ struct LeafSide {
   const PartStage& stage() const { return stages.stages.front(); }
 };
 
-// A region, cut at its collective.
+// One collective of a region with the operations around it.
+struct LeafPiece {
+  LeafSide source;           // its only output is the collective's operand
+  LeafSide sink;             // its input 0 is the collective's value
+  std::vector<int> outputs;  // for each output of the sink, the output of the region
+  uint64_t elements = 0;     // of the collective's operand
+
+  uint64_t leaves() const { return (elements + kLeafColumns - 1) / kLeafColumns; }
+};
+
+// A region, cut at its collectives. The kernel has the text of one piece: all pieces of a bucket
+// have equal operations, which depend on neither the row nor the column.
 struct LeafRegion {
-  sdk::Problem problem;  // that of the collective by itself, which is what ranks compare
-  LeafSide source;       // its only output is the collective's operand
-  LeafSide sink;         // its input 0 is the collective's value; its outputs are the region's
+  // What ranks compare: the problem of the collective by itself. The leaves of several pieces lie
+  // one after another; their problem is that of whole leaves.
+  sdk::Problem problem;
+  std::vector<LeafPiece> pieces;
   uint64_t columns = 1;  // those of the operand and the value
+
+  const LeafSide& source() const { return pieces.front().source; }
+  const LeafSide& sink() const { return pieces.front().sink; }
+  bool is_bucket() const { return pieces.size() > 1; }
 };
 
 // COTUNE_UNSUPPORTED, with the reason, for a region that is none of these. Pure.

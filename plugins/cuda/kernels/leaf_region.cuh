@@ -44,11 +44,33 @@ __device__ __forceinline__ LeafPlace PlaceOf(unsigned long long leaf, unsigned l
   }
 }
 
+// One side of a region at one leaf.
+template <typename Side>
+struct SideAt {
+  Side side;
+  LeafPlace place;
+};
+template <typename Side, int kOperands>
+__device__ __forceinline__ SideAt<Side> At(const PartArguments<kOperands>& a,
+                                           unsigned long long leaf, unsigned long long elements) {
+  return {{a}, PlaceOf<Side::kHasPlaces>(leaf, elements)};
+}
+// In a bucket the leaf belongs to one piece. The tables lie in constant memory, and all threads of
+// a warp but a few read the same entry.
+template <typename Side, int kOperands, int kPieces>
+__device__ __forceinline__ SideAt<Side> At(const PieceArguments<kOperands, kPieces>& a,
+                                           unsigned long long leaf, unsigned long long) {
+  unsigned int piece = 0;
+#pragma unroll
+  for (int p = 1; p < kPieces; ++p) piece += leaf >= a.first_leaves[p] ? 1 : 0;
+  const unsigned long long of_piece = leaf - a.first_leaves[piece];
+  return {{{{a, piece * (kOperands / kPieces)}}}, PlaceOf<false>(of_piece, a.elements[piece])};
+}
+
 // One leaf of the collective's operand, as the peers see it.
 __device__ __forceinline__ void LoadSource(const SourceArguments& a, unsigned long long leaf,
                                            unsigned long long elements, Pack (&packs)[kLeafPacks]) {
-  const LeafPlace at = PlaceOf<Source::kHasPlaces>(leaf, elements);
-  const Source source{a};
+  const auto [source, at] = At<Source>(a, leaf, elements);
   const Leaf<Reduced> loaded = a.is_aligned != 0 && at.count == kLeafColumns
                                    ? source.At<true>(at.row, at.column, at.count)
                                    : source.At<false>(at.row, at.column, at.count);
@@ -60,8 +82,7 @@ __device__ __forceinline__ void LoadSource(const SourceArguments& a, unsigned lo
 // for its peers.
 __device__ __forceinline__ Sink::Operands LoadSink(const SinkArguments& a, unsigned long long leaf,
                                                    unsigned long long elements) {
-  const LeafPlace at = PlaceOf<Sink::kHasPlaces>(leaf, elements);
-  const Sink sink{a};
+  const auto [sink, at] = At<Sink>(a, leaf, elements);
   return a.is_aligned != 0 && at.count == kLeafColumns
              ? sink.Load<true>(at.row, at.column, at.count)
              : sink.Load<false>(at.row, at.column, at.count);
@@ -72,11 +93,10 @@ __device__ __forceinline__ void StoreSink(const SinkArguments& a, unsigned long 
                                           unsigned long long elements,
                                           const Sink::Operands& operands,
                                           const Pack (&packs)[kLeafPacks]) {
-  const LeafPlace at = PlaceOf<Sink::kHasPlaces>(leaf, elements);
+  const auto [sink, at] = At<Sink>(a, leaf, elements);
   Leaf<Reduced> value;
 #pragma unroll
   for (int p = 0; p < kLeafPacks; ++p) SetPack(value, p, packs[p]);
-  const Sink sink{a};
   if (a.is_aligned != 0 && at.count == kLeafColumns) {
     sink.Finish<true>(at.row, at.column, at.count, operands, value);
   } else {

@@ -30,6 +30,17 @@ struct StagedPartArguments : PartArguments<kOperands> {
   unsigned int stage_ends[kStages];
 };
 
+// A bucket is a region of so many collectives at most.
+constexpr int kPiecesMax = 16;
+
+// The operands of one side of a bucket: those of each piece, piece by piece. The leaves of the
+// pieces are numbered one after another.
+template <int kOperands, int kPieces>
+struct PieceArguments : PartArguments<kOperands> {
+  unsigned long long first_leaves[kPieces];  // ascending
+  unsigned long long elements[kPieces];
+};
+
 }  // namespace cotune::cuda
 
 #endif  // COTUNE_PLUGINS_CUDA_KERNELS_PART_ABI_H_

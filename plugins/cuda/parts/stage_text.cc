@@ -332,7 +332,7 @@ class StageText {
     to_.Open("struct {} {{", name);
     to_.Line("static constexpr bool kHasPlaces = {};",
              stage_.kind == StageKind::kLeaves ? "true" : "false");
-    to_.Line("const {}Arguments& a;", name);
+    to_.Line("{}Operands a;", name);
   }
   void CloseStruct() {
     to_.Close("};");

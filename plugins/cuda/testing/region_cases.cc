@@ -53,6 +53,24 @@ constexpr CaseText kCases[] = {
     {"condition",
      "program p\n%x = input f16 [R, 16]\n%k = input u8 [R, 16]\n%s = all_reduce sum %x\n"
      "%y = where %k, %s, %x\nreturn %y into %x\n"},
+    // Several collectives as one: of three sizes, of which two are no whole leaves; with operations
+    // on both sides, of other dtypes; and with copies alone.
+    {"bucket_of_sizes",
+     "program p\n%a = input f32 [R, 13]\n%b = input f32 [1, 40]\n%c = input f32 [R, 8]\n"
+     "%d = input f32 [R, 13]\n%e = input f32 [1, 3]\n"
+     "%s = all_reduce sum %a\n%t = all_reduce sum %b\n%u = all_reduce sum %c\n"
+     "%v = all_reduce sum %d\n%w = all_reduce sum %e\n%p = mul %s, 0.375\n%q = mul %t, 0.375\n"
+     "%x = mul %u, 0.375\n%y = mul %v, 0.375\n%z = mul %w, 0.375\nreturn %z, %p, %q, %x, %y\n"},
+    {"bucket_into_residuals",
+     "program p\n%a = input f32 [R, 24]\n%b = input f32 [R, 9]\n%r = input bf16 [R, 24]\n"
+     "%q = input bf16 [R, 9]\n%x = cast %a, to=bf16\n%s = all_reduce sum %x\n%y = cast %b, "
+     "to=bf16\n"
+     "%t = all_reduce sum %y\n%v = add %s, %r\n%w = add %t, %q\n"
+     "return %v into %r, %w into %q, %s, %t\n"},
+    {"bucket_of_integers",
+     "program p\n%a = input i32 [R, 5]\n%b = input i32 [R, 70]\n%x = cast %a, to=i32\n"
+     "%s = all_reduce sum %x\n%u = cast %s, to=i32\n%y = cast %b, to=i32\n%t = all_reduce sum %y\n"
+     "%v = cast %t, to=i32\nreturn %u, %v\n"},
     // The collective by itself, beside ranks that run operations with it.
     {"bare_f32", "program p\n%x = input f32 [R, 1]\n%s = all_reduce sum %x\nreturn %s\n"},
     {"bare_bf16", "program p\n%x = input bf16 [R, 1]\n%s = all_reduce sum %x\nreturn %s\n"},
