@@ -182,12 +182,11 @@ class Cutter {
   }
 
   static Result<void> Place(RegionMember& member, Problem& packed) {
-    constexpr uint64_t kBytesEnd = uint64_t{1} << 62;
-    const uint64_t element_bytes = ElementBytes(packed.type);
-    const uint64_t unit = kMemberAlignment / element_bytes;
+    constexpr uint64_t kLargestCount = uint64_t{1} << 50;  // that of every problem
+    const uint64_t unit = kMemberAlignment / ElementBytes(packed.type);
     member.begin = (packed.count + unit - 1) / unit * unit;
     packed.count = member.begin + member.count;
-    if (packed.count > kBytesEnd / element_bytes) {
+    if (packed.count > kLargestCount) {
       return Refuse("the collectives of the region are too large for a packed value");
     }
     return {};

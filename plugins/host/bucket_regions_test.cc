@@ -319,26 +319,17 @@ TEST_P(BucketOf, I32) { TestAll<I32>(); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, BucketOf, testing::Values(1, 2, 3, 4, 5));
 
-// A bucket of copies: one collective for each number of columns.
-AbiRegion CopiesOf(const std::vector<uint64_t>& columns, int ranks, uint64_t rows) {
-  AbiRegion region(ranks, rows);
-  std::vector<int> inputs;
-  for (const uint64_t each : columns) inputs.push_back(region.Input(each));
-  for (const int each : inputs) region.Return(region.Collective(COTUNE_ALL_REDUCE, each));
-  return region;
-}
-
 TEST(ListedBuckets, HaveTheChoicesOfThePackedValue) {
-  const ListedRegion listed = ListRegion(CopiesOf({16, 3, 64}, 4, 4));
+  const ListedRegion listed = ListRegion(AllReducesOf({16, 3, 64}, 4, 4));
   EXPECT_THAT(listed.choices,
               ElementsAre("one_shot?chunk=65536", "one_shot?transport=ll", "two_shot?chunk=65536"));
   for (const char* name : {"ring", "tree"}) {
     EXPECT_THAT(listed.refusals, Contains(StartsWith(std::string(name) +
                                                      ": runs no operations: partial sums travel")));
   }
-  EXPECT_THAT(ListRegion(CopiesOf({16, 3, 64}, 1, 4)).choices, ElementsAre("copy"));
+  EXPECT_THAT(ListRegion(AllReducesOf({16, 3, 64}, 1, 4)).choices, ElementsAre("copy"));
   // By itself none of the three is above the 4 MiB that one_shot takes.
-  EXPECT_THAT(ListRegion(CopiesOf({1 << 19, 1 << 19, 1 << 18}, 4, 1)).choices,
+  EXPECT_THAT(ListRegion(AllReducesOf({1 << 19, 1 << 19, 1 << 18}, 4, 1)).choices,
               ElementsAre(StartsWith("two_shot"), StartsWith("two_shot"), StartsWith("two_shot")));
 }
 
@@ -462,9 +453,9 @@ TEST(BucketCalls, OfRanksWithOtherPlacesFail) {
                        {x.data(), x.data(), x.data()}, {y.data(), y.data() + 16, y.data() + 32},
                        MonotonicNs() + kLongNs, &error);
     };
-    const AbiRegion usual = CopiesOf({3, 7, 5}, 3, 1);
+    const AbiRegion usual = AllReducesOf({3, 7, 5}, 3, 1);
     if (call(usual) != COTUNE_OK) return error.message;
-    const cotune_status_t status = call(rank == 2 ? CopiesOf({7, 3, 5}, 3, 1) : usual);
+    const cotune_status_t status = call(rank == 2 ? AllReducesOf({7, 3, 5}, 3, 1) : usual);
     const bool is_named = status == COTUNE_PEER_FAILED && error.failed_rank == 2;
     return is_named ? "" : "status " + std::to_string(status) + ": " + error.message;
   });

@@ -60,6 +60,7 @@ class Cutter {
            region_.output_into.end();
   }
 
+  // The shell lets no region through that has none.
   void FindCollective() {
     for (value_ = region_.input_count; !NodeOf(value_).collective; ++value_) {
     }

@@ -71,6 +71,14 @@ cotune_program_t AbiRegion::program() const {
   return program;
 }
 
+AbiRegion AllReducesOf(const std::vector<uint64_t>& columns, int world_size, uint64_t rows) {
+  AbiRegion region(world_size, rows);
+  std::vector<int> inputs;
+  for (const uint64_t each : columns) inputs.push_back(region.Input(each));
+  for (const int each : inputs) region.Return(region.Collective(COTUNE_ALL_REDUCE, each));
+  return region;
+}
+
 const cotune_program_v1_t& RegionTable(const cotune_backend_t* backend) {
   return *static_cast<const cotune_program_v1_t*>(
       BackendApi()->get_extension(backend, COTUNE_PROGRAM_EXTENSION));

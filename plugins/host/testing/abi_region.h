@@ -40,6 +40,9 @@ class AbiRegion {
   std::vector<int32_t> into_;
 };
 
+// An all_reduce of an input for each number of columns.
+AbiRegion AllReducesOf(const std::vector<uint64_t>& columns, int world_size, uint64_t rows);
+
 // The functions of the extension.
 const cotune_program_v1_t& RegionTable(const cotune_backend_t* backend);
 
