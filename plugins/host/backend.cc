@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "plugins/host/bucket_cut.h"
 #include "plugins/host/choice_list.h"
 #include "plugins/host/element_program.h"
 #include "plugins/host/fused_operations.h"
@@ -100,7 +101,7 @@ class HostPlan {
   PlannedOperation operation_;
 };
 
-// A collective with local operations around it. The shell has checked the operands.
+// A collective with local operations around it, or several. The shell has checked the operands.
 class HostRegion {
  public:
   HostRegion(Group& group, Schedule schedule, const sdk::CallRecord& call,
@@ -150,12 +151,22 @@ class HostGroup {
     COTUNE_TRY(auto schedule, ScheduleFor(cut.problem, choice, needs));
     const bool fits_any = FitsAnyRegion(cut.problem, choice, ranks_->slot_bytes(), needs);
     const sdk::CallRecord record =
-        fits_any ? sdk::RecordOf(cut.problem, choice) : sdk::RecordOf(region, choice);
+        fits_any ? sdk::RecordOf(cut.problem, choice) : RecordOfRegion(region, cut, choice);
     COTUNE_TRY(auto fused, FusedOperations::Prepare(std::move(cut)));
     return std::make_unique<HostRegion>(*ranks_, std::move(schedule), record, std::move(fused));
   }
 
  private:
+  // Ranks whose buckets lie differently in the packed value call differently, also where the
+  // region's text leaves the sizes open.
+  static sdk::CallRecord RecordOfRegion(const sdk::Program& region, const RegionCut& cut,
+                                        std::string_view choice) {
+    if (!cut.is_bucket()) return sdk::RecordOf(region, choice);
+    Problem packed = cut.problem;
+    packed.program_digest = sdk::RecordedDigestOf(region) ^ DigestOfPlaces(cut);
+    return sdk::RecordOf(packed, choice);
+  }
+
   // A schedule that can run in this group.
   Result<Schedule> ScheduleFor(const Problem& problem, std::string_view choice,
                                const RegionNeeds& needs) const {

@@ -277,7 +277,7 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
     choices.push_back({.name = NameOf(algorithm, chunk_bytes),
                        .cost_us = CostUs(algorithm, problem, schedule.Chunks()),
                        .numerics = NumericsOf(algorithm, problem, schedule.chunk_elements),
-                       .fits_any_region = needs.is_region() && fits_bare_one()});
+                       .fits_any_region = needs.may_fit_any_region() && fits_bare_one()});
     if (schedule.Chunks() <= 1) break;
   }
 }
@@ -342,7 +342,7 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes,
                        .cost_us = static_cast<double>(ProblemBytes(problem)) / 8000,
                        .is_default = true,
                        .numerics = sdk::kExactNumerics,
-                       .fits_any_region = needs.is_region()});
+                       .fits_any_region = needs.may_fit_any_region()});
   }
   for (const Algorithm& algorithm : kAlgorithms) {
     if (algorithm.collective == problem.collective) {
@@ -355,6 +355,7 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes,
 
 bool FitsAnyRegion(const Problem& problem, std::string_view choice_name, uint64_t slot_bytes,
                    const RegionNeeds& needs) {
+  if (!needs.may_fit_any_region()) return false;
   const auto of_region = ScheduleOf(problem, choice_name, 0, slot_bytes, needs);
   const auto bare = ScheduleOf(problem, choice_name, 0, slot_bytes);
   return of_region && bare && of_region->FitsTogether(*bare);

@@ -51,6 +51,23 @@ TEST(ListChoicesTest, AChunkSizeThatHoldsMoreRowsIsListed) {
   EXPECT_EQ(names, (std::vector<std::string>{"two_shot?chunk=65536", "two_shot?chunk=1048576"}));
 }
 
+// Ranks that run a collective of a bucket by itself could not take part in it.
+TEST(ListChoicesTest, ABucketFitsNoOtherRegion) {
+  for (const int world_size : {1, 2}) {
+    RegionNeeds needs = {.has_before = true, .has_after = true};
+    const Problem problem = AllReduceOf(1 << 10, world_size);
+    const auto fits_any = [&] {
+      const std::vector<Choice> choices = ListChoices(problem, kDefaultSlotBytes, needs);
+      return std::any_of(choices.begin(), choices.end(), [&](const Choice& each) {
+        return each.fits_any_region || FitsAnyRegion(problem, each.name, kDefaultSlotBytes, needs);
+      });
+    };
+    EXPECT_TRUE(fits_any());
+    needs.is_bucket = true;
+    EXPECT_FALSE(fits_any());
+  }
+}
+
 TEST(ListChoicesTest, AlwaysOneDefaultUniqueNamesAndReasons) {
   for (const Collective collective : kCollectives) {
     for (const int world_size : {1, 2, 3, 4, 8, 64}) {

@@ -1,10 +1,9 @@
 #include "plugins/host/region_cut.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <string>
 #include <utility>
+
+#include "plugins/host/bucket_cut.h"
 
 namespace cotune::host {
 namespace {
@@ -13,32 +12,34 @@ using sdk::Program;
 using sdk::ProgramNode;
 using sdk::Value;
 
+// Cuts a region of one collective.
 class Cutter {
  public:
   explicit Cutter(const Program& region)
       : region_(region), is_before_(region.values.size(), false) {}
 
   Result<RegionCut> Run() {
-    COTUNE_RETURN_IF_ERROR(FindCollective());
+    FindCollective();
     MarkBefore();
     COTUNE_RETURN_IF_ERROR(CheckSides());
     const ProgramNode& collective = NodeOf(value_);
-    RegionCut cut;
-    cut.problem = *collective.collective;
-    cut.columns = ValueAt(value_).columns;
     const int operand = collective.operands[0];
+    RegionCut cut{.problem = *collective.collective, .members = {{}}};
+    RegionMember& member = cut.members[0];
+    member.columns = ValueAt(value_).columns;
+    member.count = cut.problem.count;
     const bool has_after = std::any_of(region_.outputs.begin(), region_.outputs.end(),
                                        [&](int each) { return each != value_; });
     if (has_after || region_.outputs.size() > 1) {
-      COTUNE_TRY(cut.after, After());
+      COTUNE_TRY(member.after, After());
     }
     if (is_before_[Index(operand)]) {
-      COTUNE_TRY(cut.before, Before(operand, cut.after.has_value()));
+      COTUNE_TRY(member.before, Before(operand, member.after.has_value()));
       return cut;
     }
-    cut.operand = operand;
-    cut.overwrites_operand = Overwrites(operand);
-    cut.problem.in_place = cut.overwrites_operand && !cut.after;
+    member.operand = operand;
+    member.overwrites_operand = Overwrites(operand);
+    cut.problem.in_place = member.overwrites_operand && !member.after;
     return cut;
   }
 
@@ -59,16 +60,10 @@ class Cutter {
            region_.output_into.end();
   }
 
-  Result<void> FindCollective() {
-    int collectives = 0;
-    for (int v = region_.input_count; v < values(); ++v) {
-      if (!NodeOf(v).collective) continue;
-      value_ = v;
-      ++collectives;
+  // The shell lets no region through that has none.
+  void FindCollective() {
+    for (value_ = region_.input_count; !NodeOf(value_).collective; ++value_) {
     }
-    if (collectives == 1) return {};
-    return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("runs one collective at a time, and the region has {}", collectives));
   }
 
   // The nodes that the collective's operand is computed from.
@@ -208,6 +203,11 @@ class Cutter {
 
 }  // namespace
 
-Result<RegionCut> CutRegion(const Program& region) { return Cutter(region).Run(); }
+Result<RegionCut> CutRegion(const Program& region) {
+  const auto collectives =
+      std::count_if(region.nodes.begin(), region.nodes.end(),
+                    [](const ProgramNode& node) { return node.collective.has_value(); });
+  return collectives > 1 ? CutBucket(region) : Cutter(region).Run();
+}
 
 }  // namespace cotune::host

@@ -20,12 +20,12 @@ int AbiRegion::Input(uint64_t columns, uint32_t rows_kind, cotune_dtype_t dtype)
                    .columns = columns});
 }
 
-int AbiRegion::Collective(uint32_t collective, int operand) {
+int AbiRegion::Collective(uint32_t collective, int operand, uint32_t reduction) {
   cotune_node_t node{};
   node.struct_size = sizeof(node);
   node.kind = COTUNE_NODE_COLLECTIVE;
   node.collective = collective;
-  node.reduction = collective == COTUNE_ALL_REDUCE ? uint32_t{COTUNE_SUM} : 0u;
+  node.reduction = collective == COTUNE_ALL_REDUCE ? reduction : 0u;
   node.operand_count = 1;
   node.operands[0] = operand;
   nodes_.push_back(node);
@@ -71,6 +71,14 @@ cotune_program_t AbiRegion::program() const {
   return program;
 }
 
+AbiRegion AllReducesOf(const std::vector<uint64_t>& columns, int world_size, uint64_t rows) {
+  AbiRegion region(world_size, rows);
+  std::vector<int> inputs;
+  for (const uint64_t each : columns) inputs.push_back(region.Input(each));
+  for (const int each : inputs) region.Return(region.Collective(COTUNE_ALL_REDUCE, each));
+  return region;
+}
+
 const cotune_program_v1_t& RegionTable(const cotune_backend_t* backend) {
   return *static_cast<const cotune_program_v1_t*>(
       BackendApi()->get_extension(backend, COTUNE_PROGRAM_EXTENSION));
@@ -98,6 +106,18 @@ ListedRegion ListRegion(const cotune_backend_t* backend, const AbiRegion& region
       listed.refusals.push_back(name + ": " + entries[i].reason);
     }
   }
+  return listed;
+}
+
+ListedRegion ListRegion(const AbiRegion& region) {
+  const JobForTest job;
+  cotune_backend_t* backend = nullptr;
+  cotune_error_t error = EmptyError();
+  if (BackendApi()->create(&job.host(), -1, &backend, &error) != COTUNE_OK) {
+    return {.choices = {}, .refusals = {error.message}};
+  }
+  ListedRegion listed = ListRegion(backend, region);
+  BackendApi()->destroy(backend);
   return listed;
 }
 

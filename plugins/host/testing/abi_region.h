@@ -21,7 +21,7 @@ class AbiRegion {
 
   int Input(uint64_t columns, uint32_t rows_kind = COTUNE_ROWS_ALL, cotune_dtype_t dtype = kAbiF32);
   // The value has as many rows as the operand.
-  int Collective(uint32_t collective, int operand);
+  int Collective(uint32_t collective, int operand, uint32_t reduction = COTUNE_SUM);
   // The value is of the first operand's type; a row reduction has one column.
   int Compute(uint32_t kind, std::initializer_list<int> operands);
   void Return(int value, int into = -1);
@@ -40,6 +40,9 @@ class AbiRegion {
   std::vector<int32_t> into_;
 };
 
+// An all_reduce of an input for each number of columns.
+AbiRegion AllReducesOf(const std::vector<uint64_t>& columns, int world_size, uint64_t rows);
+
 // The functions of the extension.
 const cotune_program_v1_t& RegionTable(const cotune_backend_t* backend);
 
@@ -48,6 +51,8 @@ struct ListedRegion {
   std::vector<std::string> refusals;  // "NAME: REASON", or the reason for the whole region
 };
 ListedRegion ListRegion(const cotune_backend_t* backend, const AbiRegion& region);
+// The same by a backend of its own, with the usual settings.
+ListedRegion ListRegion(const AbiRegion& region);
 
 // prepare, launch, progress until the end, destroy.
 cotune_status_t RunRegion(const cotune_backend_t* backend, cotune_group_t* group,
