@@ -203,7 +203,7 @@ class Backend {
   using Problem = sdk::Problem;
 
   static constexpr char kName[] = "host";
-  static constexpr char kVersion[] = "1.2.0";
+  static constexpr char kVersion[] = "1.3.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
   static constexpr int kRanksMax = kMaxRanks;
   static constexpr bool kNeedsOneHost = true;  // shared memory
