@@ -198,8 +198,9 @@ TEST(LegalityTest, ABucketIsOneStepWithTheOperationsOfItsCollectives) {
                   {0, 1, 2, 3}),
               Optional(Eq("a region has one collective")));
   // One piece may be written before the other one is read.
-  const std::string crossed = inputs + "%s = all_reduce sum %x\n%a = add %s, %z\n"
-                                       "%t = all_reduce sum %x\n%b = neg %t\n";
+  const std::string crossed = inputs +
+                              "%s = all_reduce sum %x\n%a = add %s, %z\n"
+                              "%t = all_reduce sum %x\n%b = neg %t\n";
   EXPECT_THAT(Why(crossed + "return %a, %b into %z\n", {0, 1, 2, 3}),
               Optional(HasSubstr("output %5 overwrites an input")));
 }
