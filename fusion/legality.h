@@ -51,8 +51,8 @@ class Legality {
   const Recipe& unfused() const { return unfused_; }
   const NodeLinks& links() const { return links_; }
 
-  // Why no region of the collective has this node, whichever other nodes the region has. Of a
-  // bucket, the collective is that to which the node belongs.
+  // Why no region of the collective has this node, whichever other nodes the region has. A node
+  // of a bucket is judged with the collective to which it belongs.
   std::optional<std::string> WhyNotNode(size_t collective, size_t node) const;
   // Why the region is no step by itself: the reasons that do not depend on the steps around it.
   std::optional<std::string> WhyNotStep(const Region& region) const;

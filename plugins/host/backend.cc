@@ -157,8 +157,8 @@ class HostGroup {
   }
 
  private:
-  // Ranks whose buckets lie differently in the packed value call differently, also where the
-  // region's text leaves the sizes open.
+  // Ranks whose buckets lie differently in the packed value make different calls, even if the text
+  // of the region leaves the sizes open.
   static sdk::CallRecord RecordOfRegion(const sdk::Program& region, const RegionCut& cut,
                                         std::string_view choice) {
     if (!cut.is_bucket()) return sdk::RecordOf(region, choice);

@@ -27,7 +27,7 @@ using testing::StartsWith;
 
 constexpr int64_t kLongNs = 120 * kSecondNs;
 
-// How the elements of a dtype are stored and computed with.
+// A dtype: its elements in memory, and the type that they are computed with.
 struct F32 {
   using Stored = float;
   using Lane = float;

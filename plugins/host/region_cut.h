@@ -41,7 +41,7 @@ struct RegionMember {
 
 // Plain data, a function of the region alone.
 struct RegionCut {
-  Problem problem;  // of a bucket: of its packed value
+  Problem problem;  // that of the packed value if it is a bucket
   std::vector<RegionMember> members;
 
   bool is_bucket() const { return members.size() > 1; }

@@ -1,4 +1,4 @@
-"""examples/custom_all_reduce.py, started as its first lines say."""
+"""Runs examples/custom_all_reduce.py as its first lines describe."""
 
 import unittest
 

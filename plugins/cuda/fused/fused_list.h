@@ -17,8 +17,8 @@ namespace cotune::cuda {
 // In the order in which choices are listed. A new family is a row here and a file in kernels/.
 std::span<const KernelFamily> FusedFamilies();
 
-// All choices of a region, refused ones too; none is a default. Those of one collective fit any
-// region, because a leaf is computed by one thread of one rank and travels as it does without
+// All choices of a region, refused ones too; none is a default. A choice of one collective fits
+// any region, because a leaf is computed by one thread of one rank and travels as it does without
 // operations.
 // COTUNE_UNSUPPORTED: the group has one rank. Pure.
 sdk::Result<std::vector<Choice>> ListFused(const LeafRegion& region, const ChoiceLimits& limits);

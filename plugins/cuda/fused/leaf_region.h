@@ -29,7 +29,7 @@ struct LeafPiece {
   LeafSide source;           // its only output is the collective's operand
   LeafSide sink;             // its input 0 is the collective's value
   std::vector<int> outputs;  // for each output of the sink, the output of the region
-  uint64_t elements = 0;     // of the collective's operand
+  uint64_t elements = 0;     // in the operand of the collective
 
   uint64_t leaves() const { return (elements + kLeafColumns - 1) / kLeafColumns; }
 };

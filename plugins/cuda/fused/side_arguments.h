@@ -23,7 +23,7 @@ class SideArguments {
   enum class From : uint8_t { kInput, kOutput, kRegister };
   struct OperandPlace {
     From from = From::kRegister;  // a value that stays in registers has no address
-    int index = 0;                // of the region's inputs or outputs
+    int index = 0;                // among the inputs or outputs of the region
     uint32_t alignment = 1;       // see VectorAlignments
   };
 
