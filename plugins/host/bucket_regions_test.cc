@@ -292,7 +292,7 @@ class BucketOf : public testing::TestWithParam<int> {
       const GroupForTest group(job.host(), "g", rank, AllRanks(world_size),
                                MonotonicNs() + kLongNs);
       if (group.status() != COTUNE_OK) return group.error().message;
-      for (const uint64_t rows : {1, 120}) {
+      for (const uint64_t rows : {0, 1, 120}) {
         for (const Operations operations : kOperations) {
           for (const bool in_place : {false, true}) {
             const uint32_t reduction =

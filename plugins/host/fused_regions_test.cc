@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "plugins/host/backend.h"
 #include "plugins/host/testing/abi_region.h"
 #include "plugins/host/testing/host_ranks.h"
 
