@@ -209,7 +209,7 @@ std::optional<std::string> WhyNotNamed(const ProgramGraph& graph,
   COTUNE_CHECK(step.has_value(), "a key of numbers stands in an id");
   const Result<Region> named = RegionOfStep(form, 0, *step);
   if (named && *named == region) return std::nullopt;
-  return "its collectives have different operations around them";
+  return "the operations around its collectives differ, or stand in another order around each";
 }
 
 // The bytes between the steps if the position has no region. A bucket is one step then, and other

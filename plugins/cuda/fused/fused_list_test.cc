@@ -103,6 +103,21 @@ TEST(LeafRegionTest, ABucketIsCutIntoItsPieces) {
   EXPECT_EQ(region->problem.count, kRows * 3 + 16);
 }
 
+// The peers' kernels compare records: as many leaves, and other pieces.
+TEST(LeafRegionTest, BucketsOfOtherSizesHaveOtherRecords) {
+  const auto record = [](const char* sizes) {
+    const auto region = LeafRegionOf(Region(std::string("program p\n") + sizes +
+                                            "%s = all_reduce sum %a\n%t = all_reduce sum %b\n%y = "
+                                            "neg %s\n%z = neg %t\nreturn %y, %z\n"));
+    EXPECT_EQ(region->problem.count, 64u);
+    return RecordOf(region->problem, "one_shot_leaves").word[1];
+  };
+  const auto first = record("%a = input f32 [1, 24]\n%b = input f32 [1, 40]\n");
+  EXPECT_NE(first, record("%a = input f32 [1, 40]\n%b = input f32 [1, 24]\n"));
+  EXPECT_NE(first, record("%a = input f32 [1, 24]\n%b = input f32 [1, 33]\n"));
+  EXPECT_EQ(first, record("%a = input f32 [1, 24]\n%b = input f32 [1, 40]\n"));
+}
+
 TEST(LeafRegionTest, ARegionIsCutAtItsCollective) {
   const auto region = LeafRegionOf(
       Region("program p\n%r = input bf16 [R, 64]\n%x = input f32 [R, 64]\n%v = cast %x, to=bf16\n"
@@ -265,7 +280,7 @@ TEST(LeafRegionTextTest, IsThatOfTheGoldenFile) {
     const std::string of_case = LeafRegionText(LeafRegionAt(each, 1, 2));
     EXPECT_EQ(LeafRegionText(LeafRegionAt(each, 8, 2)), of_case);
     const bool is_golden = each.name == "casts_on_both_sides" || each.name == "numbers_of_rows" ||
-                           each.name == "bucket_into_residuals";
+                           each.name == "bucket_residual";
     if (is_golden) text += "// ---- " + each.name + "\n" + of_case;
   }
   std::ifstream file("plugins/cuda/fused/leaf_region.golden");

@@ -11,6 +11,7 @@
 #include "plugins/cuda/parts/stage_text.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/cuda/parts/value_text.h"
+#include "plugins/sdk/call_record.h"
 
 namespace cotune::cuda {
 namespace {
@@ -301,6 +302,15 @@ Result<void> CheckAlike(const std::vector<LeafPiece>& pieces) {
                   pieces.size(), most, kPiecesMax, kPartOperandsMax));
 }
 
+// A digest by which ranks find out that their buckets have other operations or other sizes; not 0,
+// which marks a collective by itself.
+uint64_t DigestOf(const Program& region, const std::vector<LeafPiece>& pieces) {
+  constexpr uint64_t kPrime = 0x100000001b3;  // that of FNV-1a
+  uint64_t digest = sdk::RecordedDigestOf(region);
+  for (const LeafPiece& piece : pieces) digest = (digest ^ piece.elements) * kPrime;
+  return std::max<uint64_t>(1, digest);
+}
+
 // Cuts a region of several collectives.
 Result<LeafRegion> BucketOf(const Program& region, const std::vector<int>& collectives) {
   BucketCutter cutter(region, collectives);
@@ -326,6 +336,7 @@ Result<LeafRegion> BucketOf(const Program& region, const std::vector<int>& colle
   }
   COTUNE_RETURN_IF_ERROR(CheckAlike(made.pieces));
   made.problem.count = leaves * kLeafColumns;
+  made.problem.program_digest = DigestOf(region, made.pieces);
   return made;
 }
 
