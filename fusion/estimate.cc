@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/problem/problem.h"
+#include "core/recipe/make_recipe.h"
 #include "fusion/node_links.h"
 #include "fusion/subgraph_boundary.h"
 
@@ -31,17 +32,24 @@ class Estimate {
         links_(legality.links()),
         size_(size),
         region_(region),
-        collective_(CollectiveOf(graph_, region)),
         depth_(legality.DepthOf(region)),
         boundary_(SubgraphBoundary::Of(graph_, links_, region.nodes)) {}
 
   double Picoseconds() {
-    if (depth_.before > 0) CountBefore();
-    if (depth_.after > 0) CountAfter();
+    for (const size_t collective : CollectivesOf(graph_, region_)) {
+      if (Has([&](size_t node) { return links_.after(node)[collective]; })) CountBefore(collective);
+      if (Has([&](size_t node) { return links_.after(collective)[node]; })) CountAfter(collective);
+    }
+    if (depth_.before > 0 && !has_part_before_) ++launches_;
+    if (depth_.after > 0 && !has_part_after_) ++launches_;
     return launches_ * kLaunchPicoseconds + bytes_ * kBytePicoseconds;
   }
 
  private:
+  template <typename Test>
+  bool Has(const Test& test) const {
+    return std::any_of(region_.nodes.begin(), region_.nodes.end(), test);
+  }
   bool IsLocal(size_t node) const {
     return std::holds_alternative<ComputeNode>(graph_.nodes()[node]);
   }
@@ -52,49 +60,47 @@ class Estimate {
 
   // The operand is neither written nor read. A part that remains before it writes another value
   // instead.
-  void CountBefore() {
-    bytes_ += 2 * Bytes(std::get<CollectiveNode>(graph_.nodes()[collective_]).operand);
-    bool has_part = false;
+  void CountBefore(size_t collective) {
+    bytes_ += 2 * Bytes(std::get<CollectiveNode>(graph_.nodes()[collective]).operand);
     for (const size_t node : region_.nodes) {
-      if (!links_.after(node)[collective_]) continue;
+      if (!links_.after(node)[collective]) continue;
       for (const ValueIndex value : links_.operands(node)) {
         if (graph_.is_input(value)) continue;
         const size_t source = NodeOf(graph_, value);
         if (!IsLocal(source) || IsInside(source)) continue;
-        has_part = true;
+        has_part_before_ = true;
         bytes_ -= 2 * Bytes(value);
       }
     }
-    launches_ += has_part ? 0 : 1;
   }
 
   // The value of the collective is not read again, and not written either if only the region reads
   // it. A part that remains after the region reads other values instead.
-  void CountAfter() {
-    const ValueIndex own = graph_.value_of_node(collective_);
+  void CountAfter(size_t collective) {
+    const ValueIndex own = graph_.value_of_node(collective);
     const auto& outputs = boundary_.outputs;
     const bool leaves = std::find(outputs.begin(), outputs.end(), own) != outputs.end();
     bytes_ += (leaves ? 1 : 2) * Bytes(own);
-    bool has_part = false;
     for (const ValueIndex value : outputs) {
+      if (value != own && !links_.after(collective)[NodeOf(graph_, value)]) continue;
       const std::vector<size_t>& readers = links_.readers(value);
       const bool is_read = std::any_of(readers.begin(), readers.end(), [&](size_t reader) {
         return IsLocal(reader) && !IsInside(reader);
       });
       if (!is_read) continue;
-      has_part = true;
+      has_part_after_ = true;
       bytes_ -= (links_.is_output(value) ? 1 : 2) * Bytes(value);
     }
-    launches_ += has_part ? 0 : 1;
   }
 
   const ProgramGraph& graph_;
   const NodeLinks& links_;
   const ProgramSize& size_;
   const Region& region_;
-  const size_t collective_;
   const RegionDepth depth_;
   const SubgraphBoundary boundary_;
+  bool has_part_before_ = false;
+  bool has_part_after_ = false;
   double launches_ = 0;
   double bytes_ = 0;
 };
