@@ -98,7 +98,7 @@ const std::vector<Row>& Rows() {
       {"collective_fusion_enabled", "collective_fusion_enabled", kEpilogue,  //
        "on", "scripted/one?fuse=1", "off", kBare},
       {"enable_custom_op_fusion", "collective_fusion_enabled", kTwoCollectives,  //
-       "on", "scripted/one?via=bucket", "off", kBare},
+       "on", "scripted/one?fuse=-1.1&via=bucket", "off", kBare},
       {"custom_op_fusion_types", "custom_op_fusion_types", kEpilogue,  //
        "epilogue", "scripted/one?fuse=1", "prologue,cross_subgraph", kBare},
       {"custom_op_fusion_types", "custom_op_fusion_types", kPrologue,  //
