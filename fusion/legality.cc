@@ -57,7 +57,8 @@ std::optional<std::string> Legality::WhyNotNode(size_t collective, size_t node) 
   const bool is_before = IsBefore(node, collective);
   const bool is_after = IsBefore(collective, node);
   if (AsCollective(graph_, node) != nullptr) {
-    return is_before || is_after ? "two collectives on one path" : "a region has one collective";
+    return is_before || is_after ? "two collectives on one path"
+                                 : "another collective, which is not of its bucket";
   }
   if (!is_before && !is_after) return "no path leads from or to the collective";
   if (is_before) {
@@ -148,7 +149,7 @@ std::optional<std::string> Legality::WhyNotBucket(const Region& region,
     const auto& collective = *AsCollective(graph_, other);
     if (collective.collective != first.collective || collective.reduction != first.reduction ||
         collective.root != first.root) {
-      return "a region has one collective";
+      return "the collectives of a bucket have one kind, reduction, root and dtype";
     }
   }
   const std::vector<std::optional<size_t>> owners = OwnCollectives(graph_, collectives);
@@ -165,7 +166,7 @@ std::optional<std::string> Legality::WhyNotBucket(const Region& region,
 
 std::optional<std::string> Legality::WhyNotStep(const Region& region) const {
   const std::vector<size_t> collectives = CollectivesOf(graph_, region);
-  if (collectives.empty()) return "a region has one collective";
+  if (collectives.empty()) return "a region has a collective";
   NodeSet inside;
   for (const size_t node : region.nodes) inside.set(node);
   if (collectives.size() > 1) {

@@ -23,8 +23,8 @@ namespace cotune {
 // A region writes at most so many values to memory for each of its collectives.
 inline constexpr size_t kRegionOutputsMax = 8;
 
-// The operations of a region on both sides of its collective; of a bucket, on both sides of the
-// collective that has the most.
+// The number of operations on each side of a region's collective. For a bucket, each side is the
+// largest over its collectives.
 struct RegionDepth {
   int32_t before = 0;
   int32_t after = 0;

@@ -196,7 +196,7 @@ TEST(LegalityTest, ABucketIsOneStepWithTheOperationsOfItsCollectives) {
   EXPECT_THAT(Why(inputs + "%s = all_reduce sum %x\n%a = neg %s\n%t = all_reduce max %z\n"
                            "%b = neg %t\nreturn %a, %b\n",
                   {0, 1, 2, 3}),
-              Optional(Eq("a region has one collective")));
+              Optional(Eq("the collectives of a bucket have one kind, reduction, root and dtype")));
   // One piece may be written before the other one is read.
   const std::string crossed = inputs +
                               "%s = all_reduce sum %x\n%a = add %s, %z\n"
@@ -212,7 +212,7 @@ TEST(LegalityTest, ARegionHasOneCollective) {
   EXPECT_THAT(Why(text, {0, 1, 2}), Optional(Eq("two collectives on one path")));
   EXPECT_THAT(Why(text, {2, 3, 4}),
               Optional(Eq("%6 belongs to no collective of the bucket alone")));
-  EXPECT_THAT(Why(text, {1}), Optional(Eq("a region has one collective")));
+  EXPECT_THAT(Why(text, {1}), Optional(Eq("a region has a collective")));
   EXPECT_THAT(Why(text, {1, 3}), Optional(Eq("no path leads from or to the collective")));
 }
 
