@@ -37,8 +37,9 @@ struct LeafPiece {
 // A region, cut at its collectives. The kernel has the text of one piece: all pieces of a bucket
 // have equal operations, which depend on neither the row nor the column.
 struct LeafRegion {
-  // What ranks compare: the problem of the collective by itself. The leaves of several pieces lie
-  // one after another; their problem is that of whole leaves.
+  // Ranks compare it. For one collective it is the problem of that collective by itself. For a
+  // bucket it is an all_reduce of the leaves of all pieces, which lie one after another, with the
+  // digest of the region and of the sizes of its pieces.
   sdk::Problem problem;
   std::vector<LeafPiece> pieces;
   uint64_t columns = 1;  // those of the operand and the value
