@@ -109,12 +109,18 @@ enum CuStreamCaptureMode : int {
 enum CuStreamCaptureStatus : int { kCuCaptureNone = 0, kCuCaptureActive = 1 };
 
 // CUlaunchAttribute: an id, padding up to 8 bytes, and a union of 64 bytes.
-enum CuLaunchAttributeId : int { kCuLaunchProgrammaticStreamSerialization = 6 };
+enum CuLaunchAttributeId : int {
+  kCuLaunchClusterDimension = 4,
+  kCuLaunchProgrammaticStreamSerialization = 6
+};
 struct CuLaunchAttribute {
   int id;
   int padding;
   union {
     unsigned char bytes[64];
+    struct {
+      unsigned int x, y, z;
+    } cluster_blocks;
     int programmatic_stream_serialization_allowed;
   } value;
 };

@@ -47,6 +47,7 @@ TEST(CudaTypesTest, EqualThoseOfTheHeader) {
   EXPECT_EQ(sizeof(CuDevicePointer), sizeof(CUdeviceptr));
   EXPECT_EQ(int{kCuLaunchProgrammaticStreamSerialization},
             int{CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION});
+  EXPECT_EQ(int{kCuLaunchClusterDimension}, int{CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION});
   EXPECT_EQ(int{kCuMultiprocessorCount}, int{CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT});
   EXPECT_EQ(int{kCuL2CacheBytes}, int{CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE});
   EXPECT_EQ(int{kCuComputeCapabilityMajor}, int{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR});

@@ -156,8 +156,9 @@ class Backend {
     COTUNE_TRY(const auto region, LeafRegionOf(program));
     COTUNE_TRY(const auto choices, ListFused(region, limits()));
     uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE;
-    // Other ranks could not run the collectives of a bucket one by one beside it.
-    if (!region.is_bucket()) flags |= COTUNE_CHOICE_FITS_ANY_REGION;
+    // Other ranks could not run the collectives of a bucket one by one beside it, nor exchange
+    // leaves as those of rows do.
+    if (!region.is_bucket() && !region.has_rows()) flags |= COTUNE_CHOICE_FITS_ANY_REGION;
     return sdk::ChoiceEntries(choices, flags);
   }
 

@@ -106,14 +106,19 @@ std::vector<std::string> NvrtcOptions(const KernelSpec& spec) {
       fmt::format("-DCOTUNE_DTYPE_{}", Define(spec.type)),
       fmt::format("-DCOTUNE_TRANSPORT_{}", Capitals(spec.transport)),
       fmt::format("-DCOTUNE_WORLD_SIZE={}", spec.world_size),
-      // An upper bound: small blocks run the code of larger ones.
-      fmt::format("-DCOTUNE_THREADS={}", std::max(spec.threads, 256)),
+      // An upper bound, but with rows: small blocks run the code of larger ones.
+      fmt::format("-DCOTUNE_THREADS={}",
+                  spec.row_threads != 0 ? spec.threads : std::max(spec.threads, 256)),
       fmt::format("-DCOTUNE_UNROLL={}", spec.unroll),
       fmt::format("-DCOTUNE_PDL={}", spec.uses_pdl ? 1 : 0),
   };
   const bool reduces =
       spec.collective == Collective::kAllReduce || spec.collective == Collective::kReduceScatter;
   if (reduces) options.push_back(fmt::format("-DCOTUNE_REDUCTION_{}", Define(spec.reduction)));
+  if (spec.row_threads != 0) {
+    options.push_back(fmt::format("-DCOTUNE_ROW_THREADS={}", spec.row_threads));
+    options.push_back(fmt::format("-DCOTUNE_ROW_BLOCKS={}", spec.row_blocks));
+  }
   return options;
 }
 

@@ -26,6 +26,10 @@ struct KernelSpec {
   int threads = 512;  // of a block
   int unroll = 1;     // packs of each thread at once
   bool uses_pdl = false;
+  // Kernels that reduce rows: the threads of a row in each of its blocks, which are a cluster if
+  // there are several (kernels/part_rows.cuh). 0: the kernel has no rows.
+  int row_threads = 0;
+  int row_blocks = 1;
 };
 
 // The symbol of the kernel in every compiled unit.

@@ -200,6 +200,19 @@ template <int kBytes>
 unsigned char* BlockMemory() {
   return cpu::BlockMemoryOf(kBytes);
 }
+// A gate is a count of the bytes that are expected, less those that came, and how often it opened.
+inline void InitGate(void* gate) { cpu::AtomicAt<uint64_t>(gate).store(0); }
+inline void FenceGates() {}
+inline void ArriveAtCluster() { cpu::ArriveAtCluster(); }
+inline void WaitForCluster() { cpu::WaitForCluster(); }
+inline void ExpectBytes(void* gate, unsigned int bytes) { cpu::CountAtGate(gate, bytes, true); }
+template <typename T>
+void PushToBlock(unsigned int block, T* at, T value, void* gate) {
+  cpu::FiberScheduler::YieldSometimes();
+  *static_cast<T*>(cpu::InBlockOfCluster(block, at)) = value;
+  cpu::CountAtGate(cpu::InBlockOfCluster(block, gate), sizeof(T), false);
+}
+inline void WaitAtGate(void* gate, unsigned int parity) { cpu::WaitAtGate(gate, parity); }
 inline float ShuffleXor(float value, int offset) {
   const auto bits = std::bit_cast<unsigned int>(value);
   return std::bit_cast<float>(

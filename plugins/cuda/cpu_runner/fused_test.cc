@@ -122,18 +122,34 @@ OfRanks Expected(const LeafRegion& region, const OfRanks& inputs) {
 // ---- One call on all ranks ----
 
 struct RunOptions {
-  unsigned int blocks = 2;
-  unsigned int threads = 8;  // at least one for each peer
+  unsigned int blocks = 2;   // or clusters, for a kernel of rows
+  unsigned int threads = 8;  // at least one for each peer; a kernel of rows has its own
   size_t shift = 0;          // operands begin so many elements after an aligned address
   uint64_t seed = 1;
   int late_rank = -1;
 };
 
+// Of rows, one cluster after the other; now and then a warp is late.
+LaunchShape ShapeOf(const RegionVariant& variant, const RunOptions& options) {
+  if (variant.row_threads == 0) return {.blocks = options.blocks, .threads = options.threads};
+  const auto cluster_blocks = static_cast<unsigned int>(variant.row_blocks);
+  return {.blocks = options.blocks * cluster_blocks,
+          .threads = static_cast<unsigned int>(variant.threads),
+          .resident_blocks = cluster_blocks,
+          .block_bytes = 8 << 10,
+          .cluster_blocks = cluster_blocks,
+          .has_late_warps = true};
+}
+
 class FusedCall {
  public:
   FusedCall(const LeafRegion& region, const sdk::Program& program, OfRanks inputs,
-            const RunOptions& options)
-      : region_(region), program_(program), inputs_(std::move(inputs)), options_(options) {
+            const RegionVariant& variant, const RunOptions& options)
+      : region_(region),
+        program_(program),
+        inputs_(std::move(inputs)),
+        options_(options),
+        shape_(ShapeOf(variant, options)) {
     for (const auto& of_rank : inputs_) {
       auto& in = in_.emplace_back();
       auto& out = out_.emplace_back();
@@ -163,7 +179,7 @@ class FusedCall {
     arguments.source = SideArguments::OfSource(region_).Of(inputs.data(), outputs.data());
     arguments.sink = SideArguments::OfSink(region_).Of(inputs.data(), outputs.data());
     if (rank == options_.late_rank) RanksOnCpu::Delay(100'000);
-    RunKernel(kernel, &arguments, {.blocks = options_.blocks, .threads = options_.threads});
+    RunKernel(kernel, &arguments, shape_);
   }
 
   OfRanks Outputs() {
@@ -211,6 +227,7 @@ class FusedCall {
   const sdk::Program& program_;
   const OfRanks inputs_;
   const RunOptions options_;
+  const LaunchShape shape_;
   std::vector<std::vector<GuardedBuffer>> in_;
   std::vector<std::vector<GuardedBuffer>> out_;
 };
@@ -231,7 +248,7 @@ Ran RunCalls(size_t v, uint64_t rows, const RunOptions& options, bool special) {
   calls.reserve(2);
   for (uint64_t c = 0; c < 2; ++c) {
     inputs.push_back(RandomOnRanks(program, variant.world_size, v * 31 + rows * 2 + c, special));
-    calls.emplace_back(leaves, program, inputs.back(), options);
+    calls.emplace_back(leaves, program, inputs.back(), variant, options);
   }
   const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);
   RanksOnCpu ranks(variant.world_size);
@@ -320,7 +337,7 @@ TEST(FusedTest, EveryKernelAndGridGivesTheSameBits) {
     const LeafRegion leaves = LeafRegionAt(region, 6, variant.world_size);
     for (const unsigned int blocks : {1u, 5u}) {
       FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, 7, false),
-                     {.blocks = blocks, .threads = 7 + blocks, .seed = v});
+                     variant, {.blocks = blocks, .threads = 7 + blocks, .seed = v});
       RanksOnCpu ranks(variant.world_size);
       const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);
       ASSERT_TRUE(
@@ -353,7 +370,11 @@ bool FitTogether(const RegionVariant& a, const RegionVariant& b) {
   }
   const LeafRegion first = LeafRegionAt(Cases()[a.number_of_case], 1, a.world_size);
   const LeafRegion second = LeafRegionAt(Cases()[b.number_of_case], 1, b.world_size);
-  return !first.is_bucket() && !second.is_bucket() && first.problem.type == second.problem.type &&
+  const auto has_own_leaves = [](const LeafRegion& region) {
+    return region.is_bucket() || region.has_rows();
+  };
+  return !has_own_leaves(first) && !has_own_leaves(second) &&
+         first.problem.type == second.problem.type &&
          first.problem.reduction == second.problem.reduction;
 }
 
@@ -374,7 +395,8 @@ std::string RunMixed(size_t even, size_t odd, uint64_t count) {
   }
   std::vector<FusedCall> calls;
   for (size_t i = 0; i < 2; ++i) {
-    calls.emplace_back(regions[i], programs[i], inputs[i], RunOptions{.blocks = 2, .threads = 9});
+    calls.emplace_back(regions[i], programs[i], inputs[i], Variants()[variants[i]],
+                       RunOptions{.blocks = 2, .threads = 9});
   }
   const CallRecord record = RecordOf("leaves", regions[0].problem.count, 0);
   RanksOnCpu ranks(world_size);
@@ -434,7 +456,7 @@ TEST(FusedTest, RanksWithOtherCallsFail) {
     const RegionCase& region = Cases()[variant.number_of_case];
     const sdk::Program program = RegionOf(region.graph, 4, variant.world_size);
     const LeafRegion leaves = LeafRegionAt(region, 4, variant.world_size);
-    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), {});
+    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), variant, {});
     RanksOnCpu ranks(variant.world_size);
     ASSERT_TRUE(ranks.Run(
         [&](int rank) {
@@ -458,7 +480,7 @@ TEST(FusedTest, ARankThatNeverComesEndsTheCall) {
     const RegionCase& region = Cases()[variant.number_of_case];
     const sdk::Program program = RegionOf(region.graph, 2, variant.world_size);
     const LeafRegion leaves = LeafRegionAt(region, 2, variant.world_size);
-    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), {});
+    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), variant, {});
     RanksOnCpu ranks(variant.world_size);
     ranks.set_timeout_ns(1'000'000);
     const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);

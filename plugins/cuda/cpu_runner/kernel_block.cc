@@ -70,6 +70,16 @@ struct Block {
   std::unique_ptr<Warp[]> warps;
   unsigned int late_warp = 0;
   std::unique_ptr<unsigned char[]> memory;
+  unsigned int index = 0;
+  std::unique_ptr<unsigned int[]> meetings;  // of the cluster, when each thread arrived last
+};
+
+// The barrier of the blocks of a cluster.
+struct Cluster {
+  unsigned int meetings = 0;  // how often it has opened
+  unsigned int arrived = 0;
+  unsigned int waiting_count = 0;
+  std::unique_ptr<Fiber*[]> waiting;
 };
 
 struct RunningKernel {
@@ -77,6 +87,7 @@ struct RunningKernel {
   const void* arguments;
   LaunchShape shape;
   std::unique_ptr<Block[]> blocks;
+  std::unique_ptr<Cluster[]> clusters;
   unsigned int started = 0;
   unsigned int ended = 0;
   Fiber* host = nullptr;
@@ -121,6 +132,7 @@ void RunThread(void* context);
 void StartBlock(RunningKernel& kernel) {
   Block& block = kernel.blocks[kernel.started];
   block.kernel = &kernel;
+  block.index = kernel.started;
   block.alive = kernel.shape.threads;
   for (unsigned int t = 0; t < kernel.shape.threads; ++t) {
     FiberScheduler::Here().Start(
@@ -129,7 +141,15 @@ void StartBlock(RunningKernel& kernel) {
   ++kernel.started;
 }
 
-// Whoever ends last in a block makes room for the next one.
+void StartCluster(RunningKernel& kernel) {
+  for (unsigned int b = 0; b < kernel.shape.cluster_blocks; ++b) StartBlock(kernel);
+}
+
+Cluster& ClusterOf(const Block& block) {
+  return block.kernel->clusters[block.index / block.kernel->shape.cluster_blocks];
+}
+
+// Whoever ends last in a block makes room for the next one, or in a cluster for the next cluster.
 void EndThread(Block& block) {
   RunningKernel& kernel = *block.kernel;
   --block.alive;
@@ -143,7 +163,8 @@ void EndThread(Block& block) {
   Finish(block, block.block_stores);
   Release(&kernel);
   ++kernel.ended;
-  if (kernel.started < kernel.shape.blocks) StartBlock(kernel);
+  const bool has_room = kernel.ended % kernel.shape.cluster_blocks == 0;
+  if (has_room && kernel.started < kernel.shape.blocks) StartCluster(kernel);
   if (kernel.ended == kernel.shape.blocks) FiberScheduler::Wake(kernel.host);
 }
 
@@ -177,11 +198,13 @@ void RunKernel(PlainFunction kernel, const void* arguments, const LaunchShape& s
                         arguments,
                         shape,
                         std::make_unique<Block[]>(shape.blocks),
+                        std::make_unique<Cluster[]>(shape.blocks / shape.cluster_blocks),
                         0,
                         0,
                         FiberScheduler::Self()};
   for (unsigned int b = 0; b < shape.blocks; ++b) {
     running.blocks[b].waiting = std::make_unique<Fiber*[]>(shape.threads);
+    running.blocks[b].meetings = std::make_unique<unsigned int[]>(shape.threads);
     running.blocks[b].own_stores = std::make_unique<StoreList[]>(shape.threads);
     running.blocks[b].store_nodes = std::make_unique<StoreNode[]>(kDelayedStores);
     running.blocks[b].warps =
@@ -194,10 +217,14 @@ void RunKernel(PlainFunction kernel, const void* arguments, const LaunchShape& s
       running.blocks[b].free_stores.Append(&running.blocks[b].store_nodes[n]);
     }
   }
+  const unsigned int threads_of_cluster = shape.threads * shape.cluster_blocks;
+  for (unsigned int c = 0; c < shape.blocks / shape.cluster_blocks; ++c) {
+    running.clusters[c].waiting = std::make_unique<Fiber*[]>(threads_of_cluster);
+  }
   Release(&running);
   const unsigned int at_once =
       shape.resident_blocks < shape.blocks ? shape.resident_blocks : shape.blocks;
-  for (unsigned int b = 0; b < at_once; ++b) StartBlock(running);
+  for (unsigned int b = 0; b < at_once; b += shape.cluster_blocks) StartCluster(running);
   FiberScheduler::Sleep();
   Acquire(&running);
 }
@@ -227,6 +254,71 @@ unsigned char* BlockMemoryOf(unsigned int bytes) {
     std::abort();
   }
   return block.memory.get();
+}
+
+void ArriveAtCluster() {
+  const ThreadPlace& place = FiberScheduler::Place();
+  auto& block = *static_cast<Block*>(place.block_state);
+  Cluster& cluster = ClusterOf(block);
+  Release(&cluster);
+  block.meetings[place.thread] = cluster.meetings;
+  const LaunchShape& shape = block.kernel->shape;
+  if (++cluster.arrived < shape.threads * shape.cluster_blocks) return;
+  cluster.arrived = 0;
+  ++cluster.meetings;
+  for (unsigned int i = 0; i < cluster.waiting_count; ++i) FiberScheduler::Wake(cluster.waiting[i]);
+  cluster.waiting_count = 0;
+}
+
+void WaitForCluster() {
+  const ThreadPlace& place = FiberScheduler::Place();
+  auto& block = *static_cast<Block*>(place.block_state);
+  Cluster& cluster = ClusterOf(block);
+  if (cluster.meetings == block.meetings[place.thread]) {
+    cluster.waiting[cluster.waiting_count++] = FiberScheduler::Self();
+    FiberScheduler::Sleep();
+  }
+  Acquire(&cluster);
+}
+
+void* InBlockOfCluster(unsigned int block, void* at) {
+  const auto& own = *static_cast<Block*>(FiberScheduler::Place().block_state);
+  const unsigned int cluster_blocks = own.kernel->shape.cluster_blocks;
+  const Block& other =
+      own.kernel->blocks[own.index / cluster_blocks * cluster_blocks + block];
+  if (block >= cluster_blocks || other.alive == 0) {
+    std::fprintf(stderr, "block %u of a cluster is not there\n", block);
+    std::abort();
+  }
+  return other.memory.get() + (static_cast<unsigned char*>(at) - own.memory.get());
+}
+
+namespace {
+
+// In the 8 bytes of a gate.
+struct Gate {
+  int missing_bytes;  // of those that are expected; negative, if some came before
+  unsigned int is_expecting : 1;
+  unsigned int opened : 31;
+};
+static_assert(sizeof(Gate) == 8);
+
+}  // namespace
+
+void CountAtGate(void* gate, unsigned int bytes, bool expects) {
+  Release(gate);
+  auto& state = *static_cast<Gate*>(gate);
+  state.missing_bytes += expects ? static_cast<int>(bytes) : -static_cast<int>(bytes);
+  if (expects) state.is_expecting = 1;
+  if (state.is_expecting == 0 || state.missing_bytes != 0) return;
+  state.is_expecting = 0;
+  state.opened = state.opened + 1;
+}
+
+void WaitAtGate(void* gate, unsigned int parity) {
+  const volatile auto& state = *static_cast<Gate*>(gate);
+  while (state.opened % 2 == parity) FiberScheduler::Yield();
+  Acquire(gate);
 }
 
 unsigned long long ExchangeInWarp(unsigned long long value, unsigned int offset) {

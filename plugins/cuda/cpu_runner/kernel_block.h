@@ -18,6 +18,7 @@ struct LaunchShape {
   unsigned int threads = 1;
   unsigned int resident_blocks = 1u << 30;  // at most so many at once, in order of their index
   unsigned int block_bytes = 0;             // of memory that the threads of a block share
+  unsigned int cluster_blocks = 1;          // divides `blocks`; those of a cluster start together
   bool has_late_warps = false;              // now and then one is far behind after a barrier
 };
 
@@ -37,6 +38,18 @@ unsigned char* BlockMemoryOf(unsigned int bytes);
 unsigned long long ExchangeInWarp(unsigned long long value, unsigned int offset);
 // Orders what lanes did before it in front of what they do behind it.
 void SyncLanes();
+
+// ---- From a thread of a kernel: the blocks of its cluster ----
+
+// The barrier of the cluster, in two halves. The second one returns when all threads of the cluster
+// have called the first one.
+void ArriveAtCluster();
+void WaitForCluster();
+// The same place in the memory of another block, which must not have ended.
+void* InBlockOfCluster(unsigned int block, void* at);
+// A gate, which counts bytes. expects: by the thread that says how many come; else they have come.
+void CountAtGate(void* gate, unsigned int bytes, bool expects);
+void WaitAtGate(void* gate, unsigned int parity);
 
 // Reads of host memory, which is slow for a device, by threads of kernels.
 inline std::atomic<uint64_t> host_word_loads{0};

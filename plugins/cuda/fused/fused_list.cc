@@ -5,6 +5,7 @@
 #include <string>
 
 #include "plugins/cuda/choices/family_rules.h"
+#include "plugins/cuda/fused/row_list.h"
 
 namespace cotune::cuda {
 namespace {
@@ -56,6 +57,7 @@ std::span<const KernelFamily> FusedFamilies() { return kFamilies; }
 
 Result<std::vector<Choice>> ListFused(const LeafRegion& region, const ChoiceLimits& limits) {
   COTUNE_RETURN_IF_ERROR(CheckRanks(region));
+  if (region.has_rows()) return ListRowChoices(region, limits);
   std::vector<Choice> choices = ListChoices(region.problem, limits, FusedFamilies());
   // The program as it is remains the default.
   for (Choice& choice : choices) choice.is_default = false;
@@ -65,6 +67,7 @@ Result<std::vector<Choice>> ListFused(const LeafRegion& region, const ChoiceLimi
 Result<Choice> FindFused(const LeafRegion& region, std::string_view name,
                          const ChoiceLimits& limits) {
   COTUNE_RETURN_IF_ERROR(CheckRanks(region));
+  if (region.has_rows()) return FindRowChoice(region, name, limits);
   return FindChoice(region.problem, name, limits, FusedFamilies());
 }
 

@@ -14,12 +14,13 @@
 
 namespace cotune::cuda {
 
-// In the order in which choices are listed. A new family is a row here and a file in kernels/.
+// Those of regions without rows, in the order in which choices are listed. A new family is a row
+// here and a file in kernels/.
 std::span<const KernelFamily> FusedFamilies();
 
-// All choices of a region, refused ones too; none is a default. A choice of one collective fits
-// any region, because a leaf is computed by one thread of one rank and travels as it does without
-// operations.
+// All choices of a region, refused ones too; none is a default. A choice of one collective without
+// rows fits any region, because a leaf is computed by one thread of one rank and travels as it does
+// without operations.
 // COTUNE_UNSUPPORTED: the group has one rank. Pure.
 sdk::Result<std::vector<Choice>> ListFused(const LeafRegion& region, const ChoiceLimits& limits);
 
@@ -27,7 +28,7 @@ sdk::Result<std::vector<Choice>> ListFused(const LeafRegion& region, const Choic
 sdk::Result<Choice> FindFused(const LeafRegion& region, std::string_view name,
                               const ChoiceLimits& limits);
 
-// Returns true if the name is that of a choice of regions. Pure.
+// Returns true if the name is that of a choice of regions that fits any region. Pure.
 bool IsFusedName(std::string_view name);
 
 // The input that the kernel of a choice for the region is compiled from.

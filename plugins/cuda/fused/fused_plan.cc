@@ -43,6 +43,7 @@ Result<void> FusedPlan::Launch(const cotune_program_launch_t& launch) {
   return LaunchKernel(group_.gpu(), function_, parameters,
                       {.blocks = static_cast<unsigned int>(choice_.blocks),
                        .threads = static_cast<unsigned int>(choice_.spec.threads),
+                       .cluster_blocks = static_cast<unsigned int>(choice_.spec.row_blocks),
                        .uses_pdl = choice_.spec.uses_pdl,
                        .stream = launch.stream.handle});
 }

@@ -102,13 +102,27 @@ class SideMaker {
   std::vector<int> known_;  // the region's value of each value of the part
 };
 
-// Adds the stages of a side whose outputs have the shape of the collective's value.
-Result<void> AddStages(const Value& shape, LeafSide& side) {
+// Nothing if kernels can run a sink that reduces rows of the collective's value.
+Result<void> CheckRowStage(const Value& shape, const PartStage& stage) {
+  if (stage.rows_kind != shape.rows_kind) {
+    return Fail(COTUNE_UNSUPPORTED, "an output has other rows than the collective's value");
+  }
+  if (shape.columns > 1) return {};
+  return Fail(COTUNE_UNSUPPORTED, "an operation reduces rows, and the collective's have one column");
+}
+
+// Adds the stages of a side whose outputs have the rows of the collective's value.
+Result<void> AddStages(const Value& shape, bool takes_rows, LeafSide& side) {
   COTUNE_TRY(side.stages, StagesOf(side.part));
   for (const PartStage& stage : side.stages.stages) {
     if (stage.kind == StageKind::kRows) {
+      if (takes_rows) {
+        COTUNE_RETURN_IF_ERROR(CheckRowStage(shape, stage));
+        continue;
+      }
       return Fail(COTUNE_UNSUPPORTED,
-                  "an operation reduces rows, which needs all leaves of a row at once");
+                  "an operation before the collective reduces rows, which needs all leaves of a "
+                  "row at once");
     }
     if (stage.rows_kind != shape.rows_kind || stage.columns != shape.columns) {
       return Fail(COTUNE_UNSUPPORTED,
@@ -158,8 +172,8 @@ Result<LeafPiece> PieceAt(const Program& region, int value) {
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("value {} before the collective is read after it, too", v));
   }
-  COTUNE_RETURN_IF_ERROR(AddStages(shape, made.source));
-  COTUNE_RETURN_IF_ERROR(AddStages(shape, made.sink));
+  COTUNE_RETURN_IF_ERROR(AddStages(shape, false, made.source));
+  COTUNE_RETURN_IF_ERROR(AddStages(shape, true, made.sink));
   return made;
 }
 
@@ -274,7 +288,11 @@ class BucketCutter {
 std::string TextOf(const LeafPiece& piece) {
   TextWriter to;
   WriteSource(piece.source.part, piece.source.stage(), to);
-  WriteSink(piece.sink.part, piece.sink.stage(), to);
+  if (piece.sink.stage().kind == StageKind::kRows) {
+    WriteRowSink(piece.sink.part, piece.sink.stage(), to);
+  } else {
+    WriteSink(piece.sink.part, piece.sink.stage(), to);
+  }
   return to.Take();
 }
 
@@ -302,8 +320,8 @@ Result<void> CheckAlike(const std::vector<LeafPiece>& pieces) {
                   pieces.size(), most, kPiecesMax, kPartOperandsMax));
 }
 
-// A digest by which ranks find out that their buckets have other operations or other sizes; not 0,
-// which marks a collective by itself.
+// A digest by which ranks find out that they run other operations or other sizes; not 0, which
+// marks a collective by itself.
 uint64_t DigestOf(const Program& region, const std::vector<LeafPiece>& pieces) {
   constexpr uint64_t kPrime = 0x100000001b3;  // that of FNV-1a
   uint64_t digest = sdk::RecordedDigestOf(region);
@@ -352,6 +370,7 @@ Result<LeafRegion> LeafRegionOf(const Program& region) {
   made.columns = region.values[static_cast<size_t>(collectives.front())].columns;
   COTUNE_TRY(LeafPiece piece, PieceAt(region, collectives.front()));
   made.pieces.push_back(std::move(piece));
+  if (made.has_rows()) made.problem.program_digest = DigestOf(region, made.pieces);
   return made;
 }
 
@@ -386,7 +405,7 @@ std::string LeafRegionText(const LeafRegion& region) {
   to.Line("#pragma once");
   to.Blank();
   to.Line("#include \"leaf_operands.cuh\"");
-  to.Line("#include \"part_leaf.cuh\"");
+  to.Line("#include \"{}.cuh\"", region.has_rows() ? "part_rows" : "part_leaf");
   to.Blank();
   to.Line("namespace cotune::cuda {{");
   to.Blank();
@@ -403,10 +422,7 @@ std::string LeafRegionText(const LeafRegion& region) {
   to.Line("using SinkOperands = OperandsOf<SinkArguments>;");
   to.Line("constexpr unsigned int kColumns = {};", region.columns);
   to.Blank();
-  WriteSource(region.source().part, region.source().stage(), to);
-  WriteSink(region.sink().part, region.sink().stage(), to);
-  to.Line("}}  // namespace cotune::cuda");
-  return to.Take();
+  return to.Take() + TextOf(region.pieces.front()) + "}  // namespace cotune::cuda\n";
 }
 
 }  // namespace cotune::cuda

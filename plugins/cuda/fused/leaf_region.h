@@ -1,5 +1,6 @@
-// Regions that kernels run leaf by leaf: an all_reduce, or several as one, with elementwise
-// operations before and after it.
+// Regions that one kernel runs: an all_reduce with elementwise operations before it, and elementwise
+// operations or such that reduce rows after it; or several all_reduces as one, with elementwise
+// operations.
 #ifndef COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
 #define COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
 
@@ -37,9 +38,10 @@ struct LeafPiece {
 // A region, cut at its collectives. The kernel has the text of one piece: all pieces of a bucket
 // have equal operations, which depend on neither the row nor the column.
 struct LeafRegion {
-  // Ranks compare it. For one collective it is the problem of that collective by itself. For a
-  // bucket it is an all_reduce of the leaves of all pieces, which lie one after another, with the
-  // digest of the region and of the sizes of its pieces.
+  // Ranks compare it. For one collective it is the problem of that collective by itself, with the
+  // digest of the region if that reduces rows: ranks with other columns would exchange other
+  // leaves. For a bucket it is an all_reduce of the leaves of all pieces, which lie one after
+  // another, with the digest of the region and of the sizes of its pieces.
   sdk::Problem problem;
   std::vector<LeafPiece> pieces;
   uint64_t columns = 1;  // those of the operand and the value
@@ -47,6 +49,8 @@ struct LeafRegion {
   const LeafSide& source() const { return pieces.front().source; }
   const LeafSide& sink() const { return pieces.front().sink; }
   bool is_bucket() const { return pieces.size() > 1; }
+  // Operations after the collective reduce its rows: a kernel needs whole rows at once.
+  bool has_rows() const { return sink().stage().kind == StageKind::kRows; }
 };
 
 // COTUNE_UNSUPPORTED, with the reason, for a region that is none of these. Pure.
@@ -55,7 +59,7 @@ sdk::Result<LeafRegion> LeafRegionOf(const sdk::Program& region);
 // The region that has no operation around this collective. COTUNE_UNSUPPORTED as for others. Pure.
 sdk::Result<LeafRegion> BareLeafRegion(const sdk::Problem& problem);
 
-// The text of the header program.cuh that kernels/leaf_region.cuh includes: the operations, with
+// The text of the header program.cuh that kernels/region.cuh includes: the operations, with
 // neither names nor rows, so that one kernel serves every R. Pure.
 std::string LeafRegionText(const LeafRegion& region);
 

@@ -1,82 +1,10 @@
-// A collective with elementwise operations around it, as kernels of regions see it: leaves (8
-// elements) of its operand and of its value, and the packs in which a leaf travels. The operations
-// are in the generated header: `Source` computes a leaf of the operand, `Sink` computes and stores
-// what follows from a leaf of the value.
+// Regions whose operations after the collective are elementwise: the generated `Sink` computes and
+// stores what follows from one leaf of the value.
 #pragma once
 
-#include "element.cuh"
-#include "transport.cuh"
-
-// Includes what it uses of the parts.
-#include "program.cuh"
+#include "region.cuh"
 
 namespace cotune::cuda {
-
-static_assert(sizeof(Leaf<Reduced>) % sizeof(Pack) == 0, "a leaf is a number of packs");
-constexpr int kLeafPacks = static_cast<int>(sizeof(Leaf<Reduced>) / sizeof(Pack));
-
-__device__ __forceinline__ Pack PackOf(const Leaf<Reduced>& leaf, int p) {
-  return Pack{{leaf.word[4 * p], leaf.word[4 * p + 1], leaf.word[4 * p + 2], leaf.word[4 * p + 3]}};
-}
-__device__ __forceinline__ void SetPack(Leaf<Reduced>& leaf, int p, const Pack& pack) {
-#pragma unroll
-  for (int w = 0; w < 4; ++w) leaf.word[4 * p + w] = pack.word[w];
-}
-
-// The place of a leaf in a value.
-struct LeafPlace {
-  unsigned long long row;
-  unsigned long long column;  // that of the first element
-  unsigned int count;         // elements that exist
-};
-
-// kHasPlaces: the operations depend on the row or the column, and rows have whole leaves. Else all
-// elements are one row.
-template <bool kHasPlaces>
-__device__ __forceinline__ LeafPlace PlaceOf(unsigned long long leaf, unsigned long long elements) {
-  if constexpr (kHasPlaces) {
-    constexpr unsigned int kLeavesOfRow = (kColumns + kLeafColumns - 1) / kLeafColumns;
-    return {leaf / kLeavesOfRow, leaf % kLeavesOfRow * kLeafColumns, kLeafColumns};
-  } else {
-    const unsigned long long first = leaf * kLeafColumns;
-    const unsigned long long left = elements - first;
-    return {0, first, left < kLeafColumns ? static_cast<unsigned int>(left) : kLeafColumns};
-  }
-}
-
-// One side of a region at one leaf.
-template <typename Side>
-struct SideAt {
-  Side side;
-  LeafPlace place;
-};
-template <typename Side, int kOperands>
-__device__ __forceinline__ SideAt<Side> At(const PartArguments<kOperands>& a,
-                                           unsigned long long leaf, unsigned long long elements) {
-  return {{a}, PlaceOf<Side::kHasPlaces>(leaf, elements)};
-}
-// In a bucket the leaf belongs to one piece. The tables lie in constant memory, and all threads of
-// a warp but a few read the same entry.
-template <typename Side, int kOperands, int kPieces>
-__device__ __forceinline__ SideAt<Side> At(const PieceArguments<kOperands, kPieces>& a,
-                                           unsigned long long leaf, unsigned long long) {
-  unsigned int piece = 0;
-#pragma unroll
-  for (int p = 1; p < kPieces; ++p) piece += leaf >= a.first_leaves[p] ? 1 : 0;
-  const unsigned long long of_piece = leaf - a.first_leaves[piece];
-  return {{{{a, piece * (kOperands / kPieces)}}}, PlaceOf<false>(of_piece, a.elements[piece])};
-}
-
-// One leaf of the collective's operand, as the peers see it.
-__device__ __forceinline__ void LoadSource(const SourceArguments& a, unsigned long long leaf,
-                                           unsigned long long elements, Pack (&packs)[kLeafPacks]) {
-  const auto [source, at] = At<Source>(a, leaf, elements);
-  const Leaf<Reduced> loaded = a.is_aligned != 0 && at.count == kLeafColumns
-                                   ? source.At<true>(at.row, at.column, at.count)
-                                   : source.At<false>(at.row, at.column, at.count);
-#pragma unroll
-  for (int p = 0; p < kLeafPacks; ++p) packs[p] = Transport::Sendable(PackOf(loaded, p));
-}
 
 // The other operands of the operations that follow, which may be on their way while a thread waits
 // for its peers.
@@ -102,58 +30,6 @@ __device__ __forceinline__ void StoreSink(const SinkArguments& a, unsigned long 
   } else {
     sink.Finish<false>(at.row, at.column, at.count, operands, value);
   }
-}
-
-// A thread waits for so many packs at once: more would not fit into its registers.
-constexpr int kPacksAtOnceMax = 6;
-constexpr bool kWaitsForWholeLeaves = kPeers * kLeafPacks <= kPacksAtOnceMax;
-
-// Waits for the packs of one leaf of every peer that sends one. slot(peer, p): where pack p of the
-// peer's leaf arrives; packs[p * kPeers + q] is that of peer q. False: gave up.
-template <typename SlotOf, typename Sends>
-__device__ __forceinline__ bool ReceiveLeaves(const KernelArguments& a, SlotOf slot, Sends sends,
-                                              Pack (&packs)[kPeers * kLeafPacks], Launch& launch,
-                                              bool is_last, SpinBudget& budget, bool compares) {
-  const auto from = [&](int j) { return PeerAt(j % kPeers, a.rank); };
-  if constexpr (kWaitsForWholeLeaves) {
-    const auto slot_of = [&](int j) { return slot(from(j), j / kPeers); };
-    return ReceiveFrom(
-        from, slot_of, [&](int j) { return sends(j % kPeers); }, packs, launch, is_last, budget,
-        compares);
-  } else {
-#pragma unroll
-    for (int p = 0; p < kLeafPacks; ++p) {
-      Pack of_peers[kPeers];
-      const auto slot_of = [&](int q) { return slot(from(q), p); };
-      if (!ReceiveFrom(from, slot_of, sends, of_peers, launch, is_last, budget,
-                       compares && p == 0)) {
-        return false;
-      }
-#pragma unroll
-      for (int q = 0; q < kPeers; ++q) packs[p * kPeers + q] = of_peers[q];
-    }
-    return true;
-  }
-}
-
-// Adds up one leaf of every peer and this rank's own: packs of the sum. False: gave up.
-template <typename SlotOf>
-__device__ __forceinline__ bool ReduceLeaf(const KernelArguments& a, SlotOf slot,
-                                           const Pack (&own)[kLeafPacks], Pack (&sum)[kLeafPacks],
-                                           Launch& launch, bool is_last, SpinBudget& budget,
-                                           bool compares) {
-  Pack others[kPeers * kLeafPacks];
-  if (!ReceiveLeaves(a, slot, Everybody{}, others, launch, is_last, budget, compares)) {
-    return false;
-  }
-#pragma unroll
-  for (int p = 0; p < kLeafPacks; ++p) {
-    Pack of_peers[kPeers];
-#pragma unroll
-    for (int q = 0; q < kPeers; ++q) of_peers[q] = others[p * kPeers + q];
-    sum[p] = ReduceInRankOrder(own[p], of_peers, a.rank);
-  }
-  return true;
 }
 
 }  // namespace cotune::cuda

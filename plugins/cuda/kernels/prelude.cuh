@@ -222,6 +222,72 @@ __device__ __forceinline__ unsigned char* BlockMemory() {
   return memory;
 }
 
+// ---- Clusters: blocks that run at the same time, and write into each other's block memory ----
+
+// A gate is 8 bytes of block memory. It opens when the bytes that its block expects have been
+// pushed, and closes again for the next ones. One thread makes the gates of its block, and fences
+// them before the cluster meets for the first time.
+__device__ __forceinline__ unsigned int BlockAddress(const void* at) {
+  return static_cast<unsigned int>(__cvta_generic_to_shared(at));
+}
+__device__ __forceinline__ void InitGate(void* gate) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(BlockAddress(gate)) : "memory");
+}
+__device__ __forceinline__ void FenceGates() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// The cluster's barrier, in two halves. All of its threads call both, or none.
+__device__ __forceinline__ void ArriveAtCluster() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+__device__ __forceinline__ void WaitForCluster() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+// By one thread of a block: how many bytes come before the gate opens next.
+__device__ __forceinline__ void ExpectBytes(void* gate, unsigned int bytes) {
+  asm volatile(
+      "{ .reg .b64 state;\n"
+      "mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(BlockAddress(gate)),
+      "r"(bytes)
+      : "memory");
+}
+__device__ __forceinline__ unsigned int AddressInBlock(const void* at, unsigned int block) {
+  unsigned int mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(BlockAddress(at)), "r"(block));
+  return mapped;
+}
+// Stores the value in the memory of a block of the cluster, at the place that `at` is in the memory
+// of this one, and counts it at the gate there.
+__device__ __forceinline__ void PushToBlock(unsigned int block, float* at, float value,
+                                            void* gate) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+          AddressInBlock(at, block)),
+      "r"(__float_as_uint(value)), "r"(AddressInBlock(gate, block))
+      : "memory");
+}
+__device__ __forceinline__ void PushToBlock(unsigned int block, double* at, double value,
+                                            void* gate) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(
+          AddressInBlock(at, block)),
+      "l"(__double_as_longlong(value)), "r"(AddressInBlock(gate, block))
+      : "memory");
+}
+// parity: of how often the gate has opened before.
+__device__ __forceinline__ void WaitAtGate(void* gate, unsigned int parity) {
+  unsigned int is_open = 0;
+  while (is_open == 0) {
+    asm volatile(
+        "{ .reg .pred is_open;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 is_open, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, is_open; }"
+        : "=r"(is_open)
+        : "r"(BlockAddress(gate)), "r"(parity)
+        : "memory");
+  }
+}
+
 // The value of the lane of the warp whose index differs in the bit `offset`. All lanes take part.
 __device__ __forceinline__ float ShuffleXor(float value, int offset) {
   return __shfl_xor_sync(~0u, value, offset);

@@ -19,8 +19,6 @@ constexpr uint64_t kRegistersOfBlock = 65536;
 constexpr uint64_t kOtherRegisters = 26;
 // More would make long code: reductions have all leaves of a thread at once.
 constexpr uint64_t kThreadLeavesMax = 16;
-// As kernels/part_rows.cuh has it.
-constexpr uint64_t kHeldWordsMax = 48;
 
 const Value& ValueAt(const Program& program, int index) {
   return program.values[static_cast<size_t>(index)];
@@ -28,17 +26,6 @@ const Value& ValueAt(const Program& program, int index) {
 uint64_t LeavesOf(uint64_t columns) { return (columns + kLeafColumns - 1) / kLeafColumns; }
 uint64_t LeafWords(const Value& value) { return kLeafColumns * sdk::ElementBytes(value.dtype) / 4; }
 uint64_t CeilDiv(uint64_t count, uint64_t by) { return (count + by - 1) / by; }
-
-// The words of all inputs of a thread, where a row has so many threads.
-uint64_t HeldWordsOf(const Program& program, const PartStage& stage, uint64_t row_threads) {
-  uint64_t held = 0;
-  for (const int v : stage.values) {
-    const Value& value = ValueAt(program, v);
-    if (v >= program.input_count || value.columns == 1) continue;
-    held += LeafWords(value) * CeilDiv(LeavesOf(value.columns), row_threads);
-  }
-  return held;
-}
 
 // An estimate of the registers of a thread.
 uint64_t RegistersOf(const Program& program, const PartStage& stage, uint64_t row_threads) {
@@ -174,6 +161,16 @@ bool HasVectors(const PartStage& stage, const Value& value) {
 }
 
 }  // namespace
+
+uint64_t HeldWordsOf(const Program& program, const PartStage& stage, uint64_t row_threads) {
+  uint64_t held = 0;
+  for (const int v : stage.values) {
+    const Value& value = ValueAt(program, v);
+    if (v >= program.input_count || value.columns == 1) continue;
+    held += LeafWords(value) * CeilDiv(LeavesOf(value.columns), row_threads);
+  }
+  return held;
+}
 
 PartShape ShapeOf(const Program& program, const PartStages& stages) {
   uint64_t best = 0;

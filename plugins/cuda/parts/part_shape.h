@@ -20,6 +20,11 @@ struct PartShape {
 // inputs in their registers; where none do, as many as there are registers for.
 PartShape ShapeOf(const sdk::Program& program, const PartStages& stages);
 
+// The words of all inputs of a thread, if a row has so many threads.
+uint64_t HeldWordsOf(const sdk::Program& program, const PartStage& stage, uint64_t row_threads);
+// While the inputs of a thread have no more words, they stay in registers between passes over a row.
+inline constexpr uint64_t kHeldWordsMax = 48;
+
 // How many blocks of a launch have work, those of all its stages together; the kernel computes the
 // same with fewer. 0: nothing is to be done.
 uint64_t BlocksOf(const sdk::Program& program, const PartStages& stages, const PartShape& shape,

@@ -100,6 +100,12 @@ class StageText {
     CloseStruct();
   }
 
+  void WriteRowSink() {
+    given_ = 0;
+    PlanPasses();
+    WriteRowStruct("RowSink", "SinkOperands");
+  }
+
  private:
   const Value& value(int index) const { return program_.values[static_cast<size_t>(index)]; }
   bool IsInput(int index) const { return index < program_.input_count; }
@@ -134,16 +140,26 @@ class StageText {
 
   // ---- Numbers of a row ----
 
-  void LoadNumber(int index, const char* is_there) {
-    if (HasNumberCopy(index)) {
-      to_.Line("const auto {} = LoadBitsOfOne<{}>(a.operands[{}], {}, {});", BitsName(index),
-               DtypeText(value(index).dtype), index, IsSingle(index) ? "0" : "row", is_there);
-      to_.Line("const {} {} = {}::FromBits({});", LaneText(value(index).dtype), ValueName(index),
-               DtypeText(value(index).dtype), BitsName(index));
-      return;
-    }
+  void LoadNumber(int index) {
     to_.Line("const {} {} = {};", LaneText(value(index).dtype), ValueName(index),
-             NumberText(index, is_there));
+             NumberText(index, "true"));
+  }
+  // A number of a row as a member of a struct; with its bits, if it is an output as well.
+  void DeclareNumber(int index) {
+    if (HasNumberCopy(index)) {
+      const bool is_wide = sdk::ElementBytes(value(index).dtype) == 8;
+      to_.Line("unsigned {} {};", is_wide ? "long long" : "int", BitsName(index));
+    }
+    to_.Line("{} {};", LaneText(value(index).dtype), ValueName(index));
+  }
+  void SetNumber(int index, const char* is_there) {
+    if (!HasNumberCopy(index)) {
+      return to_.Line("{} = {};", ValueName(index), NumberText(index, is_there));
+    }
+    to_.Line("{} = LoadBitsOfOne<{}>(a.operands[{}], {}, {});", BitsName(index),
+             DtypeText(value(index).dtype), index, IsSingle(index) ? "0" : "row", is_there);
+    to_.Line("{} = {}::FromBits({});", ValueName(index), DtypeText(value(index).dtype),
+             BitsName(index));
   }
   // Loads a number that is an input.
   std::string NumberText(int index, const char* is_there) const {
@@ -307,7 +323,7 @@ class StageText {
     for (const int v : stage_.values) {
       if (IsWide(v)) continue;
       if (IsInput(v)) {
-        LoadNumber(v, "true");
+        LoadNumber(v);
       } else {
         ComputeNumber(v);
       }
@@ -407,29 +423,51 @@ class StageText {
     return passes;
   }
 
-  void WriteRows() {
-    int last_level = 0;
-    for (const int v : stage_.values) last_level = std::max(last_level, LevelOf(v));
-    for (int level = 0; level < last_level; ++level) passes_of_levels_.push_back(PassesOf(level));
+  void PlanPasses() {
+    for (const int v : stage_.values) last_level_ = std::max(last_level_, LevelOf(v));
+    for (int level = 0; level < last_level_; ++level) passes_of_levels_.push_back(PassesOf(level));
     passes_of_levels_.push_back(OutputPasses());
     FindKept();
+  }
+
+  // A struct that computes one row after the other, and a function that walks over all of them.
+  void WriteRows() {
+    PlanPasses();
+    const std::string rows = fmt::format("Rows{}", number_);
+    WriteRowStruct(rows, "const Arguments&");
     to_.Line("template <bool kIsArrayAligned>");
     to_.Open("__device__ __forceinline__ void Stage{}(const Arguments& a, RowMemory& memory{}) {{",
              number_, is_alone_ ? "" : ", const StageBlocks& blocks");
+    to_.Line("ForEachRow({}<kIsArrayAligned>(a), RowWalk({}{}), memory);", rows,
+             RowsText(stage_.rows_kind), is_alone_ ? "" : ", blocks");
+    to_.Close();
+    to_.Blank();
+  }
+
+  // The struct that computes a row in three steps, with what a thread keeps between them. Where a
+  // value is given, the caller sets its leaves before the last step.
+  void WriteRowStruct(const std::string& name, const char* operands) {
+    to_.Line("template <bool kIsArrayAligned>");
+    to_.Open("struct {} {{", name);
+    to_.Line("{} a;", operands);
     WriteHeld();
-    for (const int v : stage_.values) {
-      if (IsInput(v) && !IsWide(v) && IsShared(v)) LoadNumber(v, "true");
-    }
+    for (const int v : Numbers(true)) DeclareNumber(v);
+    for (const int v : Numbers(false)) DeclareNumber(v);
+    to_.Line("__device__ __forceinline__ explicit {}({} arguments) : a(arguments) {{}}", name,
+             operands);
+    if (given_ >= 0) WriteGiven();
+    to_.Open("__device__ __forceinline__ void LoadShared() {{");
+    for (const int v : Numbers(true)) SetNumber(v, "true");
     LoadHeld(true);
-    to_.Open("for (RowWalk walk({}{}); walk.HasMore(); walk.Next()) {{", RowsText(stage_.rows_kind),
-             is_alone_ ? "" : ", blocks");
-    to_.Line("const unsigned long long row = walk.row();");
-    to_.Line("const bool is_there = walk.IsThere();");
+    to_.Close();
+    to_.Open("__device__ __forceinline__ void LoadRow(unsigned long long row, bool is_there) {{");
     LoadHeld(false);
-    for (const int v : stage_.values) {
-      if (IsInput(v) && !IsWide(v) && !IsShared(v)) LoadNumber(v, "is_there");
-    }
-    for (int level = 0; level <= last_level; ++level) {
+    for (const int v : Numbers(false)) SetNumber(v, "is_there");
+    to_.Close();
+    to_.Open(
+        "__device__ __forceinline__ void Finish(unsigned long long row, bool is_there, RowMemory& "
+        "memory) {{");
+    for (int level = 0; level <= last_level_; ++level) {
       for (const int v : stage_.values) {
         const bool is_number = !IsInput(v) && !IsWide(v) && !ReducesColumns(program_, v);
         if (is_number && LevelOf(v) == level) ComputeNumber(v);
@@ -438,8 +476,29 @@ class StageText {
     }
     StoreNumbers();
     to_.Close();
-    to_.Close();
-    to_.Blank();
+    CloseStruct();
+  }
+
+  // What the caller of a sink needs to know: how many rows there are, and where the leaves of the
+  // collective's value go.
+  void WriteGiven() {
+    to_.Line("static_assert(kHolds, \"a value that is given cannot be loaded again\");");
+    to_.Line("static constexpr int kLeaves = kLeaves{};", value(given_).columns);
+    to_.Line("__device__ __forceinline__ unsigned long long rows() const {{ return {}; }}",
+             RowsText(stage_.rows_kind));
+    to_.Line(
+        "__device__ __forceinline__ void SetLeaf(int j, const Leaf<{}>& leaf) {{ held{}[j] = leaf; "
+        "}}",
+        DtypeText(value(given_).dtype), given_);
+  }
+
+  // The inputs that are one number: of all rows, or of each row.
+  std::vector<int> Numbers(bool of_all_rows) const {
+    std::vector<int> numbers;
+    for (const int v : stage_.values) {
+      if (IsInput(v) && !IsWide(v) && IsShared(v) == of_all_rows) numbers.push_back(v);
+    }
+    return numbers;
   }
 
   std::set<int> WideInputs() const {
@@ -510,13 +569,13 @@ class StageText {
       const std::string term = fmt::format("{} * LeavesOfThread({})", of_leaf, columns);
       sum = sum == "0" ? term : fmt::format("{} + {}", sum, term);
     }
-    to_.Line("constexpr bool kHolds = {} <= kHeldWordsMax;", sum);
+    to_.Line("static constexpr bool kHolds = {} <= kHeldWordsMax;", sum);
     std::set<uint64_t> widths;
     for (const int v : stage_.values) {
       if (IsWide(v)) widths.insert(value(v).columns);
     }
     for (const uint64_t columns : widths) {
-      to_.Line("constexpr int kLeaves{} = LeavesOfThread({});", columns, columns);
+      to_.Line("static constexpr int kLeaves{} = LeavesOfThread({});", columns, columns);
     }
     for (const int v : WideInputs()) {
       to_.Line("Leaf<{}> held{}[kHolds ? kLeaves{} : 1];", DtypeText(value(v).dtype), v,
@@ -531,7 +590,7 @@ class StageText {
   void LoadHeld(bool of_all_rows) {
     std::map<uint64_t, std::vector<int>> by_columns;
     for (const int v : WideInputs()) {
-      if (IsShared(v) == of_all_rows) by_columns[value(v).columns].push_back(v);
+      if (v != given_ && IsShared(v) == of_all_rows) by_columns[value(v).columns].push_back(v);
     }
     if (by_columns.empty()) return;
     to_.Open("if constexpr (kHolds) {{");
@@ -580,7 +639,9 @@ class StageText {
     }
     for (const int v : pass.values) {
       if (!IsInput(v)) continue;
-      LoadLeaf(v, fmt::format("if constexpr (!kHolds) held{}[0]", v).c_str(), "kIsAligned");
+      if (given_ < 0) {
+        LoadLeaf(v, fmt::format("if constexpr (!kHolds) held{}[0]", v).c_str(), "kIsAligned");
+      }
       to_.Line("const Leaf<{}>& in{} = held{}[kHolds ? j : 0];", DtypeText(value(v).dtype), v, v);
     }
     AddLeaves(pass.values);
@@ -626,12 +687,12 @@ class StageText {
     for (const size_t o : numbers) {
       const int v = OutputValue(o);
       if (IsInput(v)) {
-        to_.Line("StoreBitsOfOne<{}>(a.operands[{}], {}, {}, walk.IsFirstThread());",
+        to_.Line("StoreBitsOfOne<{}>(a.operands[{}], {}, {}, IsFirstThreadOfRow(is_there));",
                  DtypeText(value(v).dtype), OutputOperand(o), IsSingle(v) ? "0" : "row",
                  BitsName(v));
         continue;
       }
-      to_.Line("StoreOne<{}>(a.operands[{}], {}, {}, walk.IsFirstThread());",
+      to_.Line("StoreOne<{}>(a.operands[{}], {}, {}, IsFirstThreadOfRow(is_there));",
                DtypeText(value(v).dtype), OutputOperand(o), IsSingle(v) ? "0" : "row",
                ValueName(v));
     }
@@ -644,7 +705,8 @@ class StageText {
   const std::vector<int> levels_;
   TextWriter& to_;
   bool returns_output_ = false;  // instead of storing it
-  int given_ = -1;               // the input of which a leaf is given
+  int given_ = -1;               // the input of which leaves are given
+  int last_level_ = 0;
   std::vector<std::vector<Pass>> passes_of_levels_;
   std::set<int> kept_;     // between passes, see FindKept
   std::set<int> written_;  // the wide values of the passes that have been written
@@ -663,6 +725,10 @@ void WriteSource(const Program& program, const PartStage& stage, TextWriter& to)
 
 void WriteSink(const Program& program, const PartStage& stage, TextWriter& to) {
   StageText(program, stage, 0, true, to).WriteSink();
+}
+
+void WriteRowSink(const Program& program, const PartStage& stage, TextWriter& to) {
+  StageText(program, stage, 0, true, to).WriteRowSink();
 }
 
 void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to) {

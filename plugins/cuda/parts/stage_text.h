@@ -18,13 +18,18 @@ void WriteStage(const sdk::Program& program, const PartStage& stage, size_t numb
 void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to);
 
 // The operations before and after a collective, for kernels that run them around it
-// (kernels/leaf_region.cuh). Each is a part of one stage, which reduces no rows. Their expressions
-// are those of the part, so that both give the same bits.
+// (kernels/region.cuh). Each is a part of one stage. Their expressions are those of the part, so
+// that both give the same bits.
 //
-// Defines the struct Source, which computes a leaf of the part's only output.
+// Defines the struct Source, which computes a leaf of the part's only output. The stage reduces no
+// rows.
 void WriteSource(const sdk::Program& program, const PartStage& stage, TextWriter& to);
-// Defines the struct Sink, which is given a leaf of input 0 and stores the outputs.
+// Defines the struct Sink, which is given a leaf of input 0 and stores the outputs. The stage
+// reduces no rows.
 void WriteSink(const sdk::Program& program, const PartStage& stage, TextWriter& to);
+// Defines the struct RowSink for a stage that reduces rows. Its threads are given their leaves of
+// a row of input 0. The text is that of the part, whose inputs stay in registers.
+void WriteRowSink(const sdk::Program& program, const PartStage& stage, TextWriter& to);
 
 }  // namespace cotune::cuda
 

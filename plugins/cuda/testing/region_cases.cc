@@ -17,6 +17,7 @@ struct CaseText {
   std::string name;
   std::string text;
   bool has_functions = false;
+  int row_threads = 32;  // of a row in one block, so that a thread has few leaves
 };
 
 // Collectives of these columns, each with the same operations: lines of a program in which # stands
@@ -110,6 +111,38 @@ std::vector<CaseText> BucketTexts() {
   };
 }
 
+// Operations that reduce rows after the collective.
+std::vector<CaseText> RowTexts() {
+  return {
+      {"residual_norm",
+       "program p\n%x = input bf16 [R, 520]\n%r = input bf16 [R, 520]\n"
+       "%g = input bf16 [1, 520]\n%s = all_reduce sum %x\n%t = add %s, %r\n"
+       "%y = rms_norm %t, %g, eps=1e-6\nreturn %y, %t into %r\n"},
+      {"row_sums_of_odd_columns",
+       "program p\n%x = input f32 [R, 77]\n%w = input f32 [R, 1]\n%s = all_reduce sum %x\n"
+       "%n = row_sum %s\n%v = mul %n, %w\n%y = mul %s, %v\nreturn %y, %n, %v into %w\n"},
+      {"norm_and_scale",
+       "program p\n%x = input f16 [R, 264]\n%g = input f16 [1, 264]\n%s = all_reduce sum %x\n"
+       "%y = rms_norm %s, %g, eps=1e-5\n%c = quantize_scale %y, to=i8\n"
+       "%q = quantize %y, %c, to=i8\nreturn %q, %c\n"},
+      {"cast_then_largest",
+       "program p\n%x = input bf16 [R, 136]\n%b = input bf16 [1, 136]\n%z = add %x, %b\n"
+       "%f = cast %z, to=f32\n%s = all_reduce sum %f\n%m = row_max %s\n%y = sub %s, %m\n"
+       "%h = cast %y, to=bf16\nreturn %h, %s\n"},
+      {"layer_norm",
+       "program p\n%x = input f32 [R, 200]\n%g = input f32 [1, 200]\n%b = input f32 [1, 200]\n"
+       "%s = all_reduce average %x\n%y = layer_norm %s, %g, %b, eps=1e-5\nreturn %y into %x\n"},
+      {"softmax",
+       "program p\n%x = input bf16 [R, 96]\n%s = all_reduce sum %x\n%y = softmax %s\n"
+       "return %y\n",
+       true, 8},
+      {"integer_rows",
+       "program p\n%x = input i32 [R, 40]\n%s = all_reduce sum %x\n%f = cast %s, to=f64\n"
+       "%n = row_sum %f\n%y = add %f, %n\n%z = cast %y, to=f32\nreturn %z, %s\n",
+       false, 4},
+  };
+}
+
 // The collective by itself, beside ranks that run operations with it.
 std::vector<CaseText> BareTexts() {
   return {
@@ -120,13 +153,32 @@ std::vector<CaseText> BareTexts() {
 
 std::vector<CaseText> CaseTexts() {
   std::vector<CaseText> texts = SingleTexts();
-  for (const auto& more : {BucketTexts(), BareTexts()}) {
+  for (const auto& more : {BucketTexts(), RowTexts(), BareTexts()}) {
     texts.insert(texts.end(), more.begin(), more.end());
   }
   return texts;
 }
 
 constexpr std::string_view kAlgorithms[] = {"one_shot_leaves", "two_shot_leaves"};
+
+// Several rows of a block, several warps, and clusters, in shapes that give a thread one leaf of
+// these rows or more, and threads that have none.
+void AddRowVariants(size_t number_of_case, int row_threads,
+                    std::vector<RegionVariant>& variants) {
+  const auto add = [&](int world_size, int row_blocks, int threads_of_row, int threads) {
+    variants.push_back({number_of_case, "one_shot_rows", world_size, 1, threads_of_row, row_blocks,
+                        threads});
+  };
+  add(3, 1, row_threads, 64);
+  add(3, 2, 32, 32);
+  if (number_of_case % 2 == 0) {
+    add(2, 1, 64, 64);
+    add(4, 4, 32, 32);
+  } else {
+    add(2, 2, 64, 64);
+    add(8, 1, 32, 32);
+  }
+}
 
 ProgramGraph Parsed(const CaseText& text) {
   const Result<ProgramGraph> graph = ProgramGraph::Parse(text.text);
@@ -150,11 +202,15 @@ std::vector<RegionCase> RegionCases() {
 std::vector<RegionVariant> RegionVariants() {
   const std::vector<CaseText> texts = CaseTexts();
   std::vector<RegionVariant> variants;
+  const size_t rows_end = texts.size() - BareTexts().size();
+  const size_t rows_begin = rows_end - RowTexts().size();
+  const auto has_rows = [&](size_t c) { return c >= rows_begin && c < rows_end; };
   for (size_t c = 0; c < texts.size(); ++c) {
     for (const std::string_view algorithm : kAlgorithms) {
-      variants.push_back({c, algorithm, 3, 1 + static_cast<int>(c % 2)});
+      if (!has_rows(c)) variants.push_back({c, algorithm, 3, 1 + static_cast<int>(c % 2)});
     }
   }
+  for (size_t c = rows_begin; c < rows_end; ++c) AddRowVariants(c, texts[c].row_threads, variants);
   // The bare collectives beside every case of their dtype, whatever its number of leaves a thread.
   const size_t bare_f32 = texts.size() - 2;
   const size_t bare_bf16 = texts.size() - 1;
@@ -193,6 +249,14 @@ LeafRegion LeafRegionAt(const RegionCase& region, uint64_t rows, int world_size)
 KernelSpec SpecOf(const RegionVariant& variant, const LeafRegion& region) {
   const bool is_integer = region.problem.type == sdk::ElementType::kI32;
   const std::string_view transport = is_integer ? "escape" : "lamport";
+  if (region.has_rows()) {
+    KernelSpec spec = ListFused(region, {}).value().front().spec;
+    spec.transport = transport;
+    spec.threads = variant.threads;
+    spec.row_threads = variant.row_threads;
+    spec.row_blocks = variant.row_blocks;
+    return spec;
+  }
   const auto families = FusedFamilies();
   const auto family = std::find_if(families.begin(), families.end(), [&](const KernelFamily& each) {
     return each.algorithm == variant.algorithm && each.transport == transport;

@@ -19,7 +19,8 @@ struct RegionCase {
   ProgramGraph graph;          // lowered
   bool has_functions = false;  // its results are not exact, but within bounds
 };
-// Elementwise operations on each side and on both, of several dtypes, reductions and shapes.
+// Elementwise operations on each side and on both, of several dtypes, reductions and shapes;
+// buckets; and operations that reduce rows.
 std::vector<RegionCase> RegionCases();
 
 // A kernel of a case, as it is compiled for the CPU.
@@ -28,6 +29,10 @@ struct RegionVariant {
   std::string_view algorithm;
   int world_size = 2;
   int unroll = 1;
+  // Of a region that has rows; its kernel runs in this shape alone.
+  int row_threads = 0;
+  int row_blocks = 1;
+  int threads = 0;  // of a block
 };
 std::vector<RegionVariant> RegionVariants();
 

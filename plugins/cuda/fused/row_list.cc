@@ -1,0 +1,189 @@
+#include "plugins/cuda/fused/row_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "plugins/cuda/choices/family_rules.h"
+#include "plugins/cuda/kernels/kernel_abi.h"
+#include "plugins/cuda/parts/part_shape.h"
+
+namespace cotune::cuda {
+namespace {
+
+using sdk::Fail;
+using sdk::Problem;
+using sdk::Result;
+
+constexpr uint64_t kPackBytes = 16;
+constexpr uint64_t kBlockThreads = 256;
+// Kernels have all leaves of a thread at once.
+constexpr uint64_t kThreadLeavesMax = 4;
+
+struct RowShape {
+  uint64_t blocks = 1;   // of a row: a cluster, if there are several
+  uint64_t threads = 1;  // of a row in each of its blocks
+
+  uint64_t all_threads() const { return blocks * threads; }
+  uint64_t block_threads() const {
+    return blocks == 1 ? std::max(threads, kBlockThreads) : threads;
+  }
+  uint64_t rows_of_block() const { return block_threads() / threads; }
+};
+
+// In the order in which choices are listed: those for few rows first. More threads of a row have
+// fewer leaves each, and fewer rows run at the same time.
+constexpr RowShape kShapes[] = {{8, 128}, {8, 256}, {4, 128}, {4, 256},
+                                {2, 256}, {1, 1024}, {1, 512}, {1, 256}};
+
+uint64_t CeilDivide(uint64_t count, uint64_t by) { return (count + by - 1) / by; }
+uint64_t LeavesOf(const LeafRegion& region) { return CeilDivide(region.columns, kLeafColumns); }
+uint64_t RowsOf(const LeafRegion& region) { return region.problem.count / region.columns; }
+uint64_t LeavesOfThread(const LeafRegion& region, const RowShape& shape) {
+  return CeilDivide(LeavesOf(region), shape.all_threads());
+}
+uint64_t PacksOfLeaf(const LeafRegion& region) {
+  return kLeafColumns * sdk::ElementBytes(region.problem.type) / kPackBytes;
+}
+
+// An estimate of the registers of a thread.
+uint64_t RegistersOf(const LeafRegion& region, const RowShape& shape) {
+  constexpr uint64_t kOther = 40;  // addresses, indexes and what is computed with
+  constexpr uint64_t kPacksAtOnceMax = 12;
+  const auto peers = static_cast<uint64_t>(region.problem.world_size - 1);
+  const uint64_t packs = peers * PacksOfLeaf(region);
+  const uint64_t at_once = std::min(LeavesOfThread(region, shape),
+                                    std::max<uint64_t>(1, kPacksAtOnceMax / packs));
+  const uint64_t held =
+      HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
+  return held + 4 * packs * at_once + kOther;
+}
+
+// Whether the kernel can run in this shape, whatever the number of rows is.
+bool CanRun(const LeafRegion& region, const RowShape& shape, const ChoiceLimits& limits) {
+  if (shape.blocks > 1 && !limits.has_pdl) return false;  // both came with one generation of GPUs
+  // As many threads as the next power of two has leaves: more would have nothing to do.
+  if (shape.all_threads() > std::bit_ceil(LeavesOf(region))) return false;
+  if (LeavesOfThread(region, shape) > kThreadLeavesMax) return false;
+  const uint64_t held =
+      HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
+  if (held > kHeldWordsMax) return false;
+  constexpr uint64_t kRegistersOfProcessor = 65536;
+  constexpr uint64_t kRegistersMax = 128;
+  const uint64_t registers =
+      std::min(kRegistersMax, kRegistersOfProcessor / std::max<uint64_t>(512, shape.block_threads()));
+  return RegistersOf(region, shape) <= registers;
+}
+
+// A cluster pays while the blocks of few rows leave room on the GPU.
+bool IsWorthListing(const LeafRegion& region, const RowShape& shape) {
+  constexpr uint64_t kBlocksOfClustersMax = 512;
+  constexpr uint64_t kLargeBlocksMax = 132;
+  const uint64_t rows = RowsOf(region);
+  if (shape.blocks > 1) return rows * shape.blocks <= kBlocksOfClustersMax;
+  return shape.threads < 1024 || rows <= kLargeBlocksMax;
+}
+
+// The shapes that kernels can run. Short rows have one, of one leaf a thread.
+std::vector<RowShape> ShapesOf(const LeafRegion& region, const ChoiceLimits& limits) {
+  std::vector<RowShape> shapes;
+  for (const RowShape& shape : kShapes) {
+    if (CanRun(region, shape, limits)) shapes.push_back(shape);
+  }
+  const RowShape narrow{1, std::bit_ceil(LeavesOf(region))};
+  if (narrow.threads < kBlockThreads && CanRun(region, narrow, limits)) shapes.push_back(narrow);
+  return shapes;
+}
+
+// Blocks for all rows at once, as far as scratch allows.
+uint64_t GridOf(const LeafRegion& region, const RowShape& shape) {
+  const uint64_t leaves_of_block = shape.block_threads() * LeavesOfThread(region, shape);
+  const uint64_t block_bytes = leaves_of_block * PacksOfLeaf(region) * kPackBytes *
+                               static_cast<uint64_t>(region.problem.world_size);
+  const uint64_t clusters = CeilDivide(RowsOf(region), shape.rows_of_block());
+  const uint64_t most = kScratchBytes / (block_bytes * shape.blocks);
+  return shape.blocks * std::max<uint64_t>(1, std::min(clusters, most));
+}
+
+// A rough price in microseconds, as that of other choices: one exchange, the bytes over the link,
+// and a reduction, which takes longer with more leaves of a thread and across blocks.
+double CostOf(const LeafRegion& region, const RowShape& shape) {
+  constexpr double kExchangeUs = 2.0;
+  constexpr double kBytesOfUs = 350e3;
+  const auto peers = static_cast<double>(region.problem.world_size - 1);
+  const uint64_t rows_at_once =
+      GridOf(region, shape) / shape.blocks * shape.rows_of_block();
+  const auto steps = static_cast<double>(CeilDivide(RowsOf(region), rows_at_once));
+  const auto leaves = static_cast<double>(LeavesOfThread(region, shape));
+  return kExchangeUs + peers * static_cast<double>(sdk::ProblemBytes(region.problem)) / kBytesOfUs +
+         steps * (0.3 + 0.1 * leaves + 0.02 * static_cast<double>(shape.blocks));
+}
+
+Choice ChoiceOf(const LeafRegion& region, const RowShape& shape, const ChoiceLimits& limits) {
+  const Problem& problem = region.problem;
+  const bool has_spare_bits = NeedsSpareBits(problem).empty();
+  Choice choice;
+  choice.spec.source = "all_reduce_one_shot_rows.cu";
+  choice.spec.transport = has_spare_bits ? "lamport" : "escape";
+  choice.spec.collective = problem.collective;
+  choice.spec.type = problem.type;
+  choice.spec.reduction = problem.reduction;
+  choice.spec.world_size = problem.world_size;
+  choice.spec.threads = static_cast<int>(shape.block_threads());
+  choice.spec.row_threads = static_cast<int>(shape.threads);
+  choice.spec.row_blocks = static_cast<int>(shape.blocks);
+  choice.spec.uses_pdl = limits.has_pdl;
+  choice.blocks = static_cast<int>(GridOf(region, shape));
+  choice.cost_us = CostOf(region, shape);
+  choice.numerics = sdk::NumericsOf(problem, sdk::kRankOrderNumerics);
+  choice.name = fmt::format("one_shot_rows?cluster={}&pdl={}&row={}&transport={}", shape.blocks,
+                            limits.has_pdl ? 1 : 0, shape.threads, choice.spec.transport);
+  return choice;
+}
+
+std::string RefusalOf(const LeafRegion& region, const std::vector<RowShape>& shapes) {
+  if (std::string reason = NeedsFewBytesForOneShot(region.problem); !reason.empty()) return reason;
+  if (!shapes.empty()) return "";
+  return fmt::format("a thread would need more registers than there are, for rows of {} columns",
+                     region.columns);
+}
+
+}  // namespace
+
+std::vector<Choice> ListRowChoices(const LeafRegion& region, const ChoiceLimits& limits) {
+  const std::vector<RowShape> shapes = ShapesOf(region, limits);
+  if (std::string reason = RefusalOf(region, shapes); !reason.empty()) {
+    Choice refused;
+    refused.name = "one_shot_rows";
+    refused.reason = std::move(reason);
+    return {refused};
+  }
+  std::vector<Choice> choices;
+  for (const RowShape& shape : shapes) {
+    if (IsWorthListing(region, shape)) choices.push_back(ChoiceOf(region, shape, limits));
+  }
+  // Some shape is listed for any number of rows.
+  if (choices.empty()) choices.push_back(ChoiceOf(region, shapes.back(), limits));
+  return choices;
+}
+
+Result<Choice> FindRowChoice(const LeafRegion& region, std::string_view name,
+                             const ChoiceLimits& limits) {
+  const std::vector<RowShape> shapes = ShapesOf(region, limits);
+  const std::string reason = RefusalOf(region, shapes);
+  if (!reason.empty() && name.starts_with("one_shot_rows")) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, reason));
+  }
+  for (const RowShape& shape : shapes) {
+    Choice choice = ChoiceOf(region, shape, limits);
+    if (choice.name == name) return choice;
+  }
+  return Fail(COTUNE_INVALID_ARGUMENT,
+              fmt::format("'{}' is no choice of this region; list_choices names them", name));
+}
+
+}  // namespace cotune::cuda

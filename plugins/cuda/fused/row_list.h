@@ -1,0 +1,24 @@
+// The choices of regions that reduce rows: how many threads and blocks a row has. Pure.
+#ifndef COTUNE_PLUGINS_CUDA_FUSED_ROW_LIST_H_
+#define COTUNE_PLUGINS_CUDA_FUSED_ROW_LIST_H_
+
+#include <string_view>
+#include <vector>
+
+#include "plugins/cuda/choices/choice_list.h"
+#include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/sdk/failure.h"
+
+namespace cotune::cuda {
+
+// All choices of a region that has rows, in a fixed order; a single one, which is refused, if its
+// rows are too long. None is a default.
+std::vector<Choice> ListRowChoices(const LeafRegion& region, const ChoiceLimits& limits);
+
+// The one of this name; fails as FindChoice does. It may be one that is not listed at this size.
+sdk::Result<Choice> FindRowChoice(const LeafRegion& region, std::string_view name,
+                                  const ChoiceLimits& limits);
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_FUSED_ROW_LIST_H_
