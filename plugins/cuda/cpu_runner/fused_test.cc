@@ -336,8 +336,8 @@ TEST(FusedTest, EveryKernelAndGridGivesTheSameBits) {
     const sdk::Program program = RegionOf(region.graph, 6, variant.world_size);
     const LeafRegion leaves = LeafRegionAt(region, 6, variant.world_size);
     for (const unsigned int blocks : {1u, 5u}) {
-      FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, 7, false),
-                     variant, {.blocks = blocks, .threads = 7 + blocks, .seed = v});
+      FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, 7, false), variant,
+                     {.blocks = blocks, .threads = 7 + blocks, .seed = v});
       RanksOnCpu ranks(variant.world_size);
       const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);
       ASSERT_TRUE(
@@ -456,7 +456,8 @@ TEST(FusedTest, RanksWithOtherCallsFail) {
     const RegionCase& region = Cases()[variant.number_of_case];
     const sdk::Program program = RegionOf(region.graph, 4, variant.world_size);
     const LeafRegion leaves = LeafRegionAt(region, 4, variant.world_size);
-    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), variant, {});
+    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), variant,
+                   {});
     RanksOnCpu ranks(variant.world_size);
     ASSERT_TRUE(ranks.Run(
         [&](int rank) {
@@ -480,7 +481,8 @@ TEST(FusedTest, ARankThatNeverComesEndsTheCall) {
     const RegionCase& region = Cases()[variant.number_of_case];
     const sdk::Program program = RegionOf(region.graph, 2, variant.world_size);
     const LeafRegion leaves = LeafRegionAt(region, 2, variant.world_size);
-    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), variant, {});
+    FusedCall call(leaves, program, RandomOnRanks(program, variant.world_size, v, false), variant,
+                   {});
     RanksOnCpu ranks(variant.world_size);
     ranks.set_timeout_ns(1'000'000);
     const CallRecord record = RecordOf(region.name, leaves.problem.count, 0);

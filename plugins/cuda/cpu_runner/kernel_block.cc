@@ -284,8 +284,7 @@ void WaitForCluster() {
 void* InBlockOfCluster(unsigned int block, void* at) {
   const auto& own = *static_cast<Block*>(FiberScheduler::Place().block_state);
   const unsigned int cluster_blocks = own.kernel->shape.cluster_blocks;
-  const Block& other =
-      own.kernel->blocks[own.index / cluster_blocks * cluster_blocks + block];
+  const Block& other = own.kernel->blocks[own.index / cluster_blocks * cluster_blocks + block];
   if (block >= cluster_blocks || other.alive == 0) {
     std::fprintf(stderr, "block %u of a cluster is not there\n", block);
     std::abort();

@@ -154,7 +154,8 @@ TEST(FusedListTest, ChoicesFollowTheTypeAndTheSizeAndNoneIsTheDefault) {
       EXPECT_EQ(choice.numerics, is_integer ? sdk::kExactNumerics : sdk::kRankOrderNumerics);
       EXPECT_THAT(choice.name, HasSubstr(is_integer ? "transport=escape" : "transport=lamport"));
     }
-    EXPECT_GE(can_run, 2u) << each.name;
+    // Rows of few leaves have one shape.
+    EXPECT_GE(can_run, region.has_rows() ? 1u : 2u) << each.name;
   }
 }
 
@@ -185,6 +186,12 @@ TEST(FusedListTest, AChoiceOfAnotherSizeIsFoundByItsName) {
                    .has_value());
 }
 
+uint64_t LeavesOfThread(const LeafRegion& region, const KernelSpec& spec) {
+  if (!region.has_rows()) return static_cast<uint64_t>(spec.unroll);
+  const auto columns_at_once = static_cast<uint64_t>(8 * spec.row_threads * spec.row_blocks);
+  return (region.columns + columns_at_once - 1) / columns_at_once;
+}
+
 // Steps of all ranks fit into scratch, in packs of leaves.
 TEST(FusedListTest, EveryShapeFitsIntoScratch) {
   for (const RegionCase& each : RegionCases()) {
@@ -198,8 +205,10 @@ TEST(FusedListTest, EveryShapeFitsIntoScratch) {
           if (!choice.reason.empty()) continue;
           const uint64_t step_leaves = static_cast<uint64_t>(choice.blocks) *
                                        static_cast<uint64_t>(choice.spec.threads) *
-                                       static_cast<uint64_t>(choice.spec.unroll);
-          const uint64_t exchanges = choice.family->shares == Shares::kOfRanks ? 2 : 1;
+                                       LeavesOfThread(region, choice.spec);
+          const bool is_shared =
+              choice.family != nullptr && choice.family->shares == Shares::kOfRanks;
+          const uint64_t exchanges = is_shared ? 2 : 1;
           EXPECT_LE(step_leaves * leaf_bytes * static_cast<uint64_t>(world_size) * exchanges,
                     kScratchBytes)
               << choice.name;
@@ -216,6 +225,8 @@ TEST(FusedListTest, EveryFamilyIsListedOrRefused) {
       for (uint64_t rows = 1; rows < 1 << 22; rows *= 16) {
         const auto choices = ListFused(LeafRegionAt(each, rows, world_size), {});
         ASSERT_TRUE(choices.has_value());
+        EXPECT_FALSE(choices->empty());
+        if (LeafRegionAt(each, rows, world_size).has_rows()) continue;
         std::set<const KernelFamily*> listed;
         for (const Choice& choice : *choices) listed.insert(choice.family);
         EXPECT_EQ(listed.size(), FusedFamilies().size())
@@ -284,14 +295,104 @@ TEST(LeafRegionTextTest, IsThatOfTheGoldenFile) {
     const std::string of_case = LeafRegionText(LeafRegionAt(each, 1, 2));
     EXPECT_EQ(LeafRegionText(LeafRegionAt(each, 8, 2)), of_case);
     const bool is_golden = each.name == "casts_on_both_sides" || each.name == "numbers_of_rows" ||
-                           each.name == "residual_norm" ||
-                           each.name == "bucket_residual";
+                           each.name == "residual_norm" || each.name == "bucket_residual";
     if (is_golden) text += "// ---- " + each.name + "\n" + of_case;
   }
   std::ifstream file("plugins/cuda/fused/leaf_region.golden");
   std::stringstream golden;
   golden << file.rdbuf();
   EXPECT_EQ(text, golden.str()) << "if the change is meant, this is the new file:\n" << text;
+}
+
+// ---- Regions with rows ----
+
+LeafRegion NormRegion(int columns, uint64_t rows, int world_size, const char* dtype = "bf16") {
+  std::string text =
+      "program p\n%x = input T [R, C]\n%r = input T [R, C]\n%g = input T [1, C]\n"
+      "%s = all_reduce sum %x\n%t = add %s, %r\n%y = rms_norm %t, %g, eps=1e-6\n"
+      "return %y, %t into %r\n";
+  for (size_t at; (at = text.find(" T ")) != std::string::npos;) text.replace(at + 1, 1, dtype);
+  for (size_t at; (at = text.find("C]")) != std::string::npos;) {
+    text.replace(at, 1, std::to_string(columns));
+  }
+  return LeafRegionOf(RegionOf(ProgramGraph::Parse(text).value().Lower(), rows, world_size))
+      .value();
+}
+
+std::vector<std::string> NamesOf(const std::vector<Choice>& choices) {
+  std::vector<std::string> names;
+  for (const Choice& choice : choices) names.push_back(choice.name);
+  return names;
+}
+
+TEST(RowListTest, ClustersAreListedForFewRows) {
+  const auto names = [](uint64_t rows) {
+    return NamesOf(*ListFused(NormRegion(8192, rows, 2), {}));
+  };
+  const auto shape = [](int cluster, int row) {
+    return "one_shot_rows?cluster=" + std::to_string(cluster) +
+           "&pdl=1&row=" + std::to_string(row) + "&transport=lamport";
+  };
+  EXPECT_THAT(names(1), ::testing::IsSupersetOf({shape(8, 128), shape(2, 256), shape(1, 256)}));
+  EXPECT_EQ(names(1024), (std::vector<std::string>{shape(1, 512), shape(1, 256)}));
+}
+
+// Widths of models that are in use, each dtype, and all numbers of ranks: a kernel is listed.
+TEST(RowListTest, RowsOfModelsHaveAKernel) {
+  for (const int columns : {896, 1024, 2048, 2880, 4096, 5120, 7168, 8192, 12288, 16384}) {
+    for (const char* const dtype : {"bf16", "f16", "f32"}) {
+      for (int world_size = 2; world_size <= 8; ++world_size) {
+        const auto choices = ListFused(NormRegion(columns, 16, world_size, dtype), {});
+        ASSERT_TRUE(choices.has_value());
+        EXPECT_EQ(choices->front().reason, "")
+            << columns << " columns of " << dtype << " on " << world_size << " ranks";
+      }
+    }
+  }
+}
+
+TEST(RowListTest, RowsThatAreTooLongAreRefusedWithTheReason) {
+  const auto choices = ListFused(NormRegion(65536, 16, 2, "f32"), {});
+  ASSERT_TRUE(choices.has_value());
+  ASSERT_EQ(choices->size(), 1u);
+  EXPECT_THAT(choices->front().reason, HasSubstr("more registers than there are"));
+}
+
+// Two ranks exchange as many bytes in one exchange as in two.
+TEST(RowListTest, LargeRegionsOfManyRanksAreRefused) {
+  EXPECT_EQ(ListFused(NormRegion(8192, 4096, 2), {})->front().reason, "");
+  EXPECT_THAT(ListFused(NormRegion(8192, 4096, 4), {})->front().reason,
+              HasSubstr("not offered above"));
+}
+
+TEST(RowListTest, OlderGpusHaveNoClusters) {
+  const std::vector<Choice> choices = ListFused(NormRegion(8192, 1, 2), {.has_pdl = false}).value();
+  for (const Choice& choice : choices) {
+    EXPECT_EQ(choice.spec.row_blocks, 1) << choice.name;
+    EXPECT_FALSE(choice.spec.uses_pdl);
+  }
+}
+
+// A rank may begin to store its number of a row before threads of another block have read it.
+TEST(RowListTest, NumbersThatAreOverwrittenHaveNoClusters) {
+  const auto region = LeafRegionOf(
+      Region("program p\n%x = input bf16 [R, 8192]\n%w = input f32 [R, 1]\n"
+             "%s = all_reduce sum %x\n%f = cast %s, to=f32\n%n = row_sum %f\n%v = mul %n, %w\n"
+             "%y = mul %f, %v\n%h = cast %y, to=bf16\nreturn %h, %v into %w\n"));
+  const std::vector<Choice> choices = ListFused(*region, {}).value();
+  for (const Choice& choice : choices) {
+    EXPECT_EQ(choice.reason, "");
+    EXPECT_EQ(choice.spec.row_blocks, 1) << choice.name;
+  }
+}
+
+// Ranks with other columns would exchange other leaves, and find out.
+TEST(RowListTest, RegionsOfOtherColumnsHaveOtherRecords) {
+  const auto record = [](int columns, uint64_t rows) {
+    return RecordOf(NormRegion(columns, rows, 2).problem, "one_shot_rows").word[1];
+  };
+  EXPECT_NE(record(1024, 8), record(2048, 4));
+  EXPECT_EQ(record(1024, 8), record(1024, 8));
 }
 
 }  // namespace

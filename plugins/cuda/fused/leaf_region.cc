@@ -108,7 +108,8 @@ Result<void> CheckRowStage(const Value& shape, const PartStage& stage) {
     return Fail(COTUNE_UNSUPPORTED, "an output has other rows than the collective's value");
   }
   if (shape.columns > 1) return {};
-  return Fail(COTUNE_UNSUPPORTED, "an operation reduces rows, and the collective's have one column");
+  return Fail(COTUNE_UNSUPPORTED,
+              "an operation reduces rows, and the collective's have one column");
 }
 
 // Adds the stages of a side whose outputs have the rows of the collective's value.

@@ -1,6 +1,6 @@
-// Regions that one kernel runs: an all_reduce with elementwise operations before it, and elementwise
-// operations or such that reduce rows after it; or several all_reduces as one, with elementwise
-// operations.
+// Regions that one kernel runs: an all_reduce with elementwise operations before it, and
+// elementwise operations or such that reduce rows after it; or several all_reduces as one, with
+// elementwise operations.
 #ifndef COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
 #define COTUNE_PLUGINS_CUDA_FUSED_LEAF_REGION_H_
 

@@ -37,7 +37,7 @@ struct RowShape {
 
 // In the order in which choices are listed: those for few rows first. More threads of a row have
 // fewer leaves each, and fewer rows run at the same time.
-constexpr RowShape kShapes[] = {{8, 128}, {8, 256}, {4, 128}, {4, 256},
+constexpr RowShape kShapes[] = {{8, 128}, {8, 256},  {4, 128}, {4, 256},
                                 {2, 256}, {1, 1024}, {1, 512}, {1, 256}};
 
 uint64_t CeilDivide(uint64_t count, uint64_t by) { return (count + by - 1) / by; }
@@ -56,26 +56,36 @@ uint64_t RegistersOf(const LeafRegion& region, const RowShape& shape) {
   constexpr uint64_t kPacksAtOnceMax = 12;
   const auto peers = static_cast<uint64_t>(region.problem.world_size - 1);
   const uint64_t packs = peers * PacksOfLeaf(region);
-  const uint64_t at_once = std::min(LeavesOfThread(region, shape),
-                                    std::max<uint64_t>(1, kPacksAtOnceMax / packs));
-  const uint64_t held =
-      HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
+  const uint64_t at_once =
+      std::min(LeavesOfThread(region, shape), std::max<uint64_t>(1, kPacksAtOnceMax / packs));
+  const uint64_t held = HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
   return held + 4 * packs * at_once + kOther;
+}
+
+// Returns true if an output of one number a row overwrites an input, which all threads of the row
+// read.
+bool OverwritesNumbers(const LeafSide& sink) {
+  for (size_t o = 0; o < sink.part.outputs.size(); ++o) {
+    const sdk::Value& value = sink.part.values[static_cast<size_t>(sink.part.outputs[o])];
+    if (value.columns == 1 && sink.part.output_into[o] >= 0) return true;
+  }
+  return false;
 }
 
 // Whether the kernel can run in this shape, whatever the number of rows is.
 bool CanRun(const LeafRegion& region, const RowShape& shape, const ChoiceLimits& limits) {
-  if (shape.blocks > 1 && !limits.has_pdl) return false;  // both came with one generation of GPUs
+  // Clusters came with programmatic launch. Pushes between blocks do not order the loads before
+  // them, so that a thread of another block may still read what the first one overwrites.
+  if (shape.blocks > 1 && (!limits.has_pdl || OverwritesNumbers(region.sink()))) return false;
   // As many threads as the next power of two has leaves: more would have nothing to do.
   if (shape.all_threads() > std::bit_ceil(LeavesOf(region))) return false;
   if (LeavesOfThread(region, shape) > kThreadLeavesMax) return false;
-  const uint64_t held =
-      HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
+  const uint64_t held = HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
   if (held > kHeldWordsMax) return false;
   constexpr uint64_t kRegistersOfProcessor = 65536;
   constexpr uint64_t kRegistersMax = 128;
-  const uint64_t registers =
-      std::min(kRegistersMax, kRegistersOfProcessor / std::max<uint64_t>(512, shape.block_threads()));
+  const uint64_t registers = std::min(
+      kRegistersMax, kRegistersOfProcessor / std::max<uint64_t>(512, shape.block_threads()));
   return RegistersOf(region, shape) <= registers;
 }
 
@@ -115,8 +125,7 @@ double CostOf(const LeafRegion& region, const RowShape& shape) {
   constexpr double kExchangeUs = 2.0;
   constexpr double kBytesOfUs = 350e3;
   const auto peers = static_cast<double>(region.problem.world_size - 1);
-  const uint64_t rows_at_once =
-      GridOf(region, shape) / shape.blocks * shape.rows_of_block();
+  const uint64_t rows_at_once = GridOf(region, shape) / shape.blocks * shape.rows_of_block();
   const auto steps = static_cast<double>(CeilDivide(RowsOf(region), rows_at_once));
   const auto leaves = static_cast<double>(LeavesOfThread(region, shape));
   return kExchangeUs + peers * static_cast<double>(sdk::ProblemBytes(region.problem)) / kBytesOfUs +
@@ -146,7 +155,16 @@ Choice ChoiceOf(const LeafRegion& region, const RowShape& shape, const ChoiceLim
 }
 
 std::string RefusalOf(const LeafRegion& region, const std::vector<RowShape>& shapes) {
-  if (std::string reason = NeedsFewBytesForOneShot(region.problem); !reason.empty()) return reason;
+  // With two ranks one exchange moves as many bytes as any other algorithm.
+  constexpr uint64_t kBytesMax = 256 << 20;
+  if (sdk::ProblemBytes(region.problem) > kBytesMax) {
+    return fmt::format("rows are counted in 32 bits; not offered above {} bytes", kBytesMax);
+  }
+  if (region.problem.world_size > 2) {
+    if (std::string reason = NeedsFewBytesForOneShot(region.problem); !reason.empty()) {
+      return reason;
+    }
+  }
   if (!shapes.empty()) return "";
   return fmt::format("a thread would need more registers than there are, for rows of {} columns",
                      region.columns);

@@ -1,7 +1,7 @@
-// all_reduce in one exchange (all_reduce_one_shot.cu) with operations around it, of which those that
-// follow reduce rows. A row belongs to the threads of part_rows.cuh: every rank pushes its leaves of
-// the row to every peer, adds up by itself, and runs the operations on the sum while that is in the
-// registers of these threads.
+// all_reduce in one exchange (all_reduce_one_shot.cu) with operations around it, of which those
+// that follow reduce rows. A row belongs to the threads of part_rows.cuh: every rank pushes its
+// leaves of the row to every peer, adds up by itself, and runs the operations on the sum while that
+// is in the registers of these threads.
 #include "row_region.cuh"
 
 using namespace cotune::cuda;
@@ -12,18 +12,16 @@ namespace {
 struct RowStep {
   unsigned int threads;  // of the launch
   unsigned int thread;
-  unsigned long long row;
   bool row_is_there;
 
   __device__ __forceinline__ unsigned int ColumnsOf(int j) const {
     return cotune::cuda::ColumnsOf<kColumns>(j, row_is_there);
   }
-  // Packs of one number in all leaves lie one after another, so that stores of a warp do.
-  __device__ __forceinline__ unsigned long long SlotOf(int rank, int j, int p) const {
-    const auto leaves = static_cast<unsigned long long>(threads) * RowSink<true>::kLeaves;
-    const auto array = static_cast<unsigned long long>(rank * kLeafPacks + p);
-    return (array * leaves + thread + static_cast<unsigned long long>(j) * threads) *
-           Transport::kSlotBytes;
+  // Packs of one number in all leaves lie one after another, so that stores of a warp do. Scratch
+  // has less than 4 GiB.
+  __device__ __forceinline__ unsigned int SlotOf(int rank, int j, int p) const {
+    const auto array = static_cast<unsigned int>(rank * kLeafPacks + p);
+    return ((array * RowSink<true>::kLeaves + j) * threads + thread) * Transport::kSlotBytes;
   }
 };
 
@@ -92,12 +90,13 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
   RowSink<kIsAligned> rows(sink);
   constexpr int kLeaves = RowSink<kIsAligned>::kLeaves;
   const unsigned int step_rows = gridDim.x / kRowBlocks * kRowsOfBlock;
+  // All rows together are less than 4 GiB.
+  const auto row_count = static_cast<unsigned int>(rows.rows());
   bool is_open = true;
-  for (unsigned long long base = 0; base < rows.rows(); base += step_rows, launch.NextStep()) {
-    const unsigned long long first_row = base + blockIdx.x / kRowBlocks * kRowsOfBlock;
-    const unsigned long long row =
-        kRowsOfBlock == 1 ? first_row : first_row + threadIdx.x / kRowThreads;
-    const RowStep step{launch.threads(), launch.thread(), row, row < rows.rows()};
+  for (unsigned int base = 0; base < row_count; base += step_rows, launch.NextStep()) {
+    const unsigned int first_row = base + blockIdx.x / kRowBlocks * kRowsOfBlock;
+    const unsigned int row = kRowsOfBlock == 1 ? first_row : first_row + threadIdx.x / kRowThreads;
+    const RowStep step{launch.threads(), launch.thread(), row < row_count};
     Pack own[kLeaves][kLeafPacks];
 #pragma unroll
     for (int j = 0; j < kLeaves; ++j) {
@@ -111,8 +110,8 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
       is_open = launch.Begin();
       launch.Arrive();
     }
-    if (first_row >= rows.rows()) continue;
-    const bool is_last = base + step_rows >= rows.rows();
+    if (first_row >= row_count) continue;
+    const bool is_last = base + step_rows >= row_count;
     is_open = is_open && ReduceRow(a, launch, step, is_last, budget, own, rows);
     rows.Finish(row, step.row_is_there, memory);
   }

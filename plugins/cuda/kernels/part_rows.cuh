@@ -225,6 +225,7 @@ class RowWalk {
     return kRowsOfBlock == 1 ? base_ : base_ + threadIdx.x / kRowThreads;
   }
   __device__ __forceinline__ bool IsThere() const { return kRowsOfBlock == 1 || row() < rows_; }
+
  private:
   unsigned long long rows_;
   unsigned long long base_;

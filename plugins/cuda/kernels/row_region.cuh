@@ -7,7 +7,7 @@
 namespace cotune::cuda {
 
 // A thread waits for so many packs of a row at once: more would not fit into its registers.
-constexpr int kRowPacksAtOnceMax = 12;
+constexpr int kRowPacksAtOnceMax = 8;
 constexpr int kPacksOfLeaves = kPeers * kLeafPacks;
 constexpr int kLeavesAtOnce =
     kPacksOfLeaves < kRowPacksAtOnceMax ? kRowPacksAtOnceMax / kPacksOfLeaves : 1;

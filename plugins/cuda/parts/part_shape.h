@@ -22,7 +22,8 @@ PartShape ShapeOf(const sdk::Program& program, const PartStages& stages);
 
 // The words of all inputs of a thread, if a row has so many threads.
 uint64_t HeldWordsOf(const sdk::Program& program, const PartStage& stage, uint64_t row_threads);
-// While the inputs of a thread have no more words, they stay in registers between passes over a row.
+// While the inputs of a thread have no more words, they stay in registers between passes over a
+// row.
 inline constexpr uint64_t kHeldWordsMax = 48;
 
 // How many blocks of a launch have work, those of all its stages together; the kernel computes the

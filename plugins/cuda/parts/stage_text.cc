@@ -387,47 +387,71 @@ class StageText {
     std::vector<int> values;   // and those that they are computed from
   };
 
+  // Finds the values of a pass from what it computes.
+  void SetTargets(Pass& pass) const {
+    pass.targets.clear();
+    for (const int v : pass.reductions) pass.targets.push_back(NodeOf(program_, v).operands[0]);
+    for (const size_t o : pass.outputs) pass.targets.push_back(OutputValue(o));
+    pass.values = WideValuesOf(pass.targets);
+  }
+  static std::vector<Pass> InOrder(std::map<uint64_t, Pass> by_columns) {
+    std::vector<Pass> passes;
+    for (auto& [columns, pass] : by_columns) passes.push_back(std::move(pass));
+    return passes;
+  }
+  Pass& PassOf(uint64_t columns, std::map<uint64_t, Pass>& by_columns) const {
+    Pass& pass = by_columns[columns];
+    pass.columns = columns;
+    return pass;
+  }
+
   // The passes of a level: one for each number of columns that its reductions have.
   std::vector<Pass> PassesOf(int level) const {
     std::map<uint64_t, Pass> by_columns;
     for (const int v : stage_.values) {
       if (!ReducesColumns(program_, v) || LevelOf(v) != level + 1) continue;
       const uint64_t columns = value(NodeOf(program_, v).operands[0]).columns;
-      by_columns[columns].reductions.push_back(v);
+      PassOf(columns, by_columns).reductions.push_back(v);
     }
-    std::vector<Pass> passes;
-    for (auto& [columns, pass] : by_columns) {
-      pass.columns = columns;
-      std::vector<int> targets;
-      for (const int v : pass.reductions) targets.push_back(NodeOf(program_, v).operands[0]);
-      pass.values = WideValuesOf(targets);
-      pass.targets = std::move(targets);
-      passes.push_back(std::move(pass));
-    }
-    return passes;
+    for (auto& [columns, pass] : by_columns) SetTargets(pass);
+    return InOrder(std::move(by_columns));
   }
   std::vector<Pass> OutputPasses() const {
     std::map<uint64_t, Pass> by_columns;
     for (const size_t o : stage_.outputs) {
-      if (IsWide(OutputValue(o))) by_columns[value(OutputValue(o)).columns].outputs.push_back(o);
+      if (!IsWide(OutputValue(o))) continue;
+      PassOf(value(OutputValue(o)).columns, by_columns).outputs.push_back(o);
     }
-    std::vector<Pass> passes;
-    for (auto& [columns, pass] : by_columns) {
-      pass.columns = columns;
-      std::vector<int> targets;
-      for (const size_t o : pass.outputs) targets.push_back(OutputValue(o));
-      pass.values = WideValuesOf(targets);
-      pass.targets = std::move(targets);
-      passes.push_back(std::move(pass));
-    }
-    return passes;
+    for (auto& [columns, pass] : by_columns) SetTargets(pass);
+    return InOrder(std::move(by_columns));
   }
 
   void PlanPasses() {
     for (const int v : stage_.values) last_level_ = std::max(last_level_, LevelOf(v));
     for (int level = 0; level < last_level_; ++level) passes_of_levels_.push_back(PassesOf(level));
     passes_of_levels_.push_back(OutputPasses());
+    if (given_ >= 0) StoreEarly();
     FindKept();
+  }
+
+  // Moves outputs that depend on no reduction into a pass that reduces their columns, so that they
+  // are on their way to memory meanwhile. Parts keep them to the end, because a pass that does not
+  // hold its inputs loads them again, and an output may overwrite one.
+  void StoreEarly() {
+    std::vector<Pass>& last = passes_of_levels_.back();
+    for (Pass& pass : last) {
+      for (Pass& first : passes_of_levels_.front()) {
+        if (&first == &pass || first.columns != pass.columns) continue;
+        std::vector<size_t> late;
+        for (const size_t o : pass.outputs) {
+          (LevelOf(OutputValue(o)) == 0 ? first.outputs : late).push_back(o);
+        }
+        pass.outputs = std::move(late);
+        SetTargets(pass);
+        SetTargets(first);
+      }
+    }
+    std::erase_if(last, [](const Pass& pass) { return pass.outputs.empty(); });
   }
 
   // A struct that computes one row after the other, and a function that walks over all of them.
@@ -664,7 +688,9 @@ class StageText {
   void ReduceLeaf(const Pass& pass) {
     for (const int v : pass.reductions) to_.Line("{} leaf{} = 0;", LaneText(value(v).dtype), v);
     OpenElementLoop();
-    ComputeElements(WideValuesOf(pass.targets, LeafSums()));
+    std::vector<int> reduced;
+    for (const int v : pass.reductions) reduced.push_back(NodeOf(program_, v).operands[0]);
+    ComputeElements(WideValuesOf(reduced, LeafSums()));
     for (const int v : pass.reductions) {
       to_.Line("leaf{0} = InLeaf<{1}, kIsAligned>(leaf{0}, i, count, {2});", v, ReductionText(v),
                ValueName(NodeOf(program_, v).operands[0]));

@@ -163,11 +163,10 @@ constexpr std::string_view kAlgorithms[] = {"one_shot_leaves", "two_shot_leaves"
 
 // Several rows of a block, several warps, and clusters, in shapes that give a thread one leaf of
 // these rows or more, and threads that have none.
-void AddRowVariants(size_t number_of_case, int row_threads,
-                    std::vector<RegionVariant>& variants) {
+void AddRowVariants(size_t number_of_case, int row_threads, std::vector<RegionVariant>& variants) {
   const auto add = [&](int world_size, int row_blocks, int threads_of_row, int threads) {
-    variants.push_back({number_of_case, "one_shot_rows", world_size, 1, threads_of_row, row_blocks,
-                        threads});
+    variants.push_back(
+        {number_of_case, "one_shot_rows", world_size, 1, threads_of_row, row_blocks, threads});
   };
   add(3, 1, row_threads, 64);
   add(3, 2, 32, 32);
