@@ -206,8 +206,7 @@ TEST(FusedListTest, EveryShapeFitsIntoScratch) {
           const uint64_t step_leaves = static_cast<uint64_t>(choice.blocks) *
                                        static_cast<uint64_t>(choice.spec.threads) *
                                        LeavesOfThread(region, choice.spec);
-          const bool is_shared =
-              choice.family != nullptr && choice.family->shares == Shares::kOfRanks;
+          const bool is_shared = choice.name.starts_with("two_shot");
           const uint64_t exchanges = is_shared ? 2 : 1;
           EXPECT_LE(step_leaves * leaf_bytes * static_cast<uint64_t>(world_size) * exchanges,
                     kScratchBytes)
@@ -334,7 +333,7 @@ TEST(RowListTest, ClustersAreListedForFewRows) {
            "&pdl=1&row=" + std::to_string(row) + "&transport=lamport";
   };
   EXPECT_THAT(names(1), ::testing::IsSupersetOf({shape(8, 128), shape(2, 256), shape(1, 256)}));
-  EXPECT_EQ(names(1024), (std::vector<std::string>{shape(1, 512), shape(1, 256)}));
+  EXPECT_EQ(names(1024), (std::vector<std::string>{shape(1, 512), shape(1, 256), "two_shot_rows"}));
 }
 
 // Widths of models that are in use, each dtype, and all numbers of ranks: a kernel is listed.
@@ -354,15 +353,22 @@ TEST(RowListTest, RowsOfModelsHaveAKernel) {
 TEST(RowListTest, RowsThatAreTooLongAreRefusedWithTheReason) {
   const auto choices = ListFused(NormRegion(65536, 16, 2, "f32"), {});
   ASSERT_TRUE(choices.has_value());
-  ASSERT_EQ(choices->size(), 1u);
-  EXPECT_THAT(choices->front().reason, HasSubstr("more registers than there are"));
+  for (const Choice& choice : *choices) {
+    EXPECT_THAT(choice.reason, HasSubstr("more registers than there are"));
+  }
 }
 
 // Two ranks exchange as many bytes in one exchange as in two.
-TEST(RowListTest, LargeRegionsOfManyRanksAreRefused) {
-  EXPECT_EQ(ListFused(NormRegion(8192, 4096, 2), {})->front().reason, "");
-  EXPECT_THAT(ListFused(NormRegion(8192, 4096, 4), {})->front().reason,
-              HasSubstr("not offered above"));
+TEST(RowListTest, LargeRegionsOfManyRanksTakeTwoExchanges) {
+  const auto reasons = [](uint64_t rows, int world_size) {
+    const std::vector<Choice> choices = ListFused(NormRegion(8192, rows, world_size), {}).value();
+    return std::pair(choices.front().reason, choices.back().reason);
+  };
+  EXPECT_EQ(reasons(4096, 2).first, "");
+  EXPECT_THAT(reasons(4096, 2).second, HasSubstr("two ranks exchange as many bytes"));
+  EXPECT_THAT(reasons(4096, 4).first, HasSubstr("not offered above"));
+  EXPECT_EQ(reasons(4096, 4).second, "");
+  EXPECT_EQ(reasons(64, 4), std::pair(std::string(), std::string()));
 }
 
 TEST(RowListTest, OlderGpusHaveNoClusters) {

@@ -24,6 +24,16 @@ constexpr uint64_t kBlockThreads = 256;
 // Kernels have all leaves of a thread at once.
 constexpr uint64_t kThreadLeavesMax = 4;
 
+struct Algorithm {
+  std::string_view name;
+  std::string_view source;  // in kernels/
+  bool has_owners;          // each rank adds up a share of the rows, and sends the sums to all
+};
+constexpr Algorithm kAlgorithms[] = {
+    {"one_shot_rows", "all_reduce_one_shot_rows.cu", false},
+    {"two_shot_rows", "all_reduce_two_shot_rows.cu", true},
+};
+
 struct RowShape {
   uint64_t blocks = 1;   // of a row: a cluster, if there are several
   uint64_t threads = 1;  // of a row in each of its blocks
@@ -41,6 +51,9 @@ constexpr RowShape kShapes[] = {{8, 128}, {8, 256},  {4, 128}, {4, 256},
                                 {2, 256}, {1, 1024}, {1, 512}, {1, 256}};
 
 uint64_t CeilDivide(uint64_t count, uint64_t by) { return (count + by - 1) / by; }
+uint64_t PeersOf(const LeafRegion& region) {
+  return static_cast<uint64_t>(region.problem.world_size - 1);
+}
 uint64_t LeavesOf(const LeafRegion& region) { return CeilDivide(region.columns, kLeafColumns); }
 uint64_t RowsOf(const LeafRegion& region) { return region.problem.count / region.columns; }
 uint64_t LeavesOfThread(const LeafRegion& region, const RowShape& shape) {
@@ -53,9 +66,8 @@ uint64_t PacksOfLeaf(const LeafRegion& region) {
 // An estimate of the registers of a thread.
 uint64_t RegistersOf(const LeafRegion& region, const RowShape& shape) {
   constexpr uint64_t kOther = 40;  // addresses, indexes and what is computed with
-  constexpr uint64_t kPacksAtOnceMax = 12;
-  const auto peers = static_cast<uint64_t>(region.problem.world_size - 1);
-  const uint64_t packs = peers * PacksOfLeaf(region);
+  constexpr uint64_t kPacksAtOnceMax = 8;
+  const uint64_t packs = PeersOf(region) * PacksOfLeaf(region);
   const uint64_t at_once =
       std::min(LeavesOfThread(region, shape), std::max<uint64_t>(1, kPacksAtOnceMax / packs));
   const uint64_t held = HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
@@ -73,13 +85,19 @@ bool OverwritesNumbers(const LeafSide& sink) {
 }
 
 // Whether the kernel can run in this shape, whatever the number of rows is.
-bool CanRun(const LeafRegion& region, const RowShape& shape, const ChoiceLimits& limits) {
+bool CanRun(const LeafRegion& region, const Algorithm& algorithm, const RowShape& shape,
+            const ChoiceLimits& limits) {
   // Clusters came with programmatic launch. Pushes between blocks do not order the loads before
   // them, so that a thread of another block may still read what the first one overwrites.
   if (shape.blocks > 1 && (!limits.has_pdl || OverwritesNumbers(region.sink()))) return false;
   // As many threads as the next power of two has leaves: more would have nothing to do.
   if (shape.all_threads() > std::bit_ceil(LeavesOf(region))) return false;
-  if (LeavesOfThread(region, shape) > kThreadLeavesMax) return false;
+  const uint64_t leaves = LeavesOfThread(region, shape);
+  if (leaves > kThreadLeavesMax) return false;
+  // A thread has its leaves of the rows of all owners at once, on their way to them.
+  constexpr uint64_t kPacksToOwnersMax = 8;
+  const uint64_t to_owners = leaves * PeersOf(region) * PacksOfLeaf(region);
+  if (algorithm.has_owners && leaves > 1 && to_owners > kPacksToOwnersMax) return false;
   const uint64_t held = HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
   if (held > kHeldWordsMax) return false;
   constexpr uint64_t kRegistersOfProcessor = 65536;
@@ -89,116 +107,156 @@ bool CanRun(const LeafRegion& region, const RowShape& shape, const ChoiceLimits&
   return RegistersOf(region, shape) <= registers;
 }
 
+// Rows of which blocks are needed at the same time: all, or those of one owner.
+uint64_t RowsAtOnce(const LeafRegion& region, const Algorithm& algorithm) {
+  const auto ranks = static_cast<uint64_t>(region.problem.world_size);
+  return algorithm.has_owners ? CeilDivide(RowsOf(region), ranks) : RowsOf(region);
+}
+
 // A cluster pays while the blocks of few rows leave room on the GPU.
-bool IsWorthListing(const LeafRegion& region, const RowShape& shape) {
+bool IsWorthListing(const LeafRegion& region, const Algorithm& algorithm, const RowShape& shape) {
   constexpr uint64_t kBlocksOfClustersMax = 512;
   constexpr uint64_t kLargeBlocksMax = 132;
-  const uint64_t rows = RowsOf(region);
+  const uint64_t rows = RowsAtOnce(region, algorithm);
   if (shape.blocks > 1) return rows * shape.blocks <= kBlocksOfClustersMax;
   return shape.threads < 1024 || rows <= kLargeBlocksMax;
 }
 
 // The shapes that kernels can run. Short rows have one, of one leaf a thread.
-std::vector<RowShape> ShapesOf(const LeafRegion& region, const ChoiceLimits& limits) {
+std::vector<RowShape> ShapesOf(const LeafRegion& region, const Algorithm& algorithm,
+                               const ChoiceLimits& limits) {
   std::vector<RowShape> shapes;
-  for (const RowShape& shape : kShapes) {
-    if (CanRun(region, shape, limits)) shapes.push_back(shape);
-  }
+  const auto add = [&](const RowShape& shape) {
+    if (CanRun(region, algorithm, shape, limits)) shapes.push_back(shape);
+  };
+  for (const RowShape& shape : kShapes) add(shape);
   const RowShape narrow{1, std::bit_ceil(LeavesOf(region))};
-  if (narrow.threads < kBlockThreads && CanRun(region, narrow, limits)) shapes.push_back(narrow);
+  if (narrow.threads < kBlockThreads) add(narrow);
   return shapes;
 }
 
 // Blocks for all rows at once, as far as scratch allows.
-uint64_t GridOf(const LeafRegion& region, const RowShape& shape) {
+uint64_t GridOf(const LeafRegion& region, const Algorithm& algorithm, const RowShape& shape) {
   const uint64_t leaves_of_block = shape.block_threads() * LeavesOfThread(region, shape);
-  const uint64_t block_bytes = leaves_of_block * PacksOfLeaf(region) * kPackBytes *
+  const uint64_t exchanges = algorithm.has_owners ? 2 : 1;
+  const uint64_t block_bytes = leaves_of_block * PacksOfLeaf(region) * kPackBytes * exchanges *
                                static_cast<uint64_t>(region.problem.world_size);
-  const uint64_t clusters = CeilDivide(RowsOf(region), shape.rows_of_block());
+  const uint64_t clusters = CeilDivide(RowsAtOnce(region, algorithm), shape.rows_of_block());
   const uint64_t most = kScratchBytes / (block_bytes * shape.blocks);
   return shape.blocks * std::max<uint64_t>(1, std::min(clusters, most));
 }
 
-// A rough price in microseconds, as that of other choices: one exchange, the bytes over the link,
-// and a reduction, which takes longer with more leaves of a thread and across blocks.
-double CostOf(const LeafRegion& region, const RowShape& shape) {
+// A rough price in microseconds, as that of other choices: the exchanges, the bytes over the link,
+// and the reductions, which take longer with more leaves of a thread and across blocks.
+double CostOf(const LeafRegion& region, const Algorithm& algorithm, const RowShape& shape) {
   constexpr double kExchangeUs = 2.0;
   constexpr double kBytesOfUs = 350e3;
-  const auto peers = static_cast<double>(region.problem.world_size - 1);
-  const uint64_t rows_at_once = GridOf(region, shape) / shape.blocks * shape.rows_of_block();
-  const auto steps = static_cast<double>(CeilDivide(RowsOf(region), rows_at_once));
+  const auto ranks = static_cast<double>(region.problem.world_size);
+  const double exchanges = algorithm.has_owners ? 2 : 1;
+  const double sent = algorithm.has_owners ? 2 * (ranks - 1) / ranks : ranks - 1;
+  const uint64_t rows_of_step =
+      GridOf(region, algorithm, shape) / shape.blocks * shape.rows_of_block();
+  const auto steps = static_cast<double>(CeilDivide(RowsAtOnce(region, algorithm), rows_of_step));
   const auto leaves = static_cast<double>(LeavesOfThread(region, shape));
-  return kExchangeUs + peers * static_cast<double>(sdk::ProblemBytes(region.problem)) / kBytesOfUs +
-         steps * (0.3 + 0.1 * leaves + 0.02 * static_cast<double>(shape.blocks));
+  const double fold_us = 0.3 + 0.1 * leaves + 0.02 * static_cast<double>(shape.blocks);
+  return exchanges * kExchangeUs +
+         sent * static_cast<double>(sdk::ProblemBytes(region.problem)) / kBytesOfUs +
+         steps * fold_us * (algorithm.has_owners ? ranks : 1);
 }
 
-Choice ChoiceOf(const LeafRegion& region, const RowShape& shape, const ChoiceLimits& limits) {
+Choice KernelOf(const LeafRegion& region, const Algorithm& algorithm) {
   const Problem& problem = region.problem;
-  const bool has_spare_bits = NeedsSpareBits(problem).empty();
   Choice choice;
-  choice.spec.source = "all_reduce_one_shot_rows.cu";
-  choice.spec.transport = has_spare_bits ? "lamport" : "escape";
+  choice.name = algorithm.name;
+  choice.spec.source = algorithm.source;
+  choice.spec.transport = NeedsSpareBits(problem).empty() ? "lamport" : "escape";
   choice.spec.collective = problem.collective;
   choice.spec.type = problem.type;
   choice.spec.reduction = problem.reduction;
   choice.spec.world_size = problem.world_size;
+  return choice;
+}
+
+Choice ChoiceOf(const LeafRegion& region, const Algorithm& algorithm, const RowShape& shape,
+                const ChoiceLimits& limits) {
+  Choice choice = KernelOf(region, algorithm);
   choice.spec.threads = static_cast<int>(shape.block_threads());
   choice.spec.row_threads = static_cast<int>(shape.threads);
   choice.spec.row_blocks = static_cast<int>(shape.blocks);
   choice.spec.uses_pdl = limits.has_pdl;
-  choice.blocks = static_cast<int>(GridOf(region, shape));
-  choice.cost_us = CostOf(region, shape);
-  choice.numerics = sdk::NumericsOf(problem, sdk::kRankOrderNumerics);
-  choice.name = fmt::format("one_shot_rows?cluster={}&pdl={}&row={}&transport={}", shape.blocks,
-                            limits.has_pdl ? 1 : 0, shape.threads, choice.spec.transport);
+  choice.blocks = static_cast<int>(GridOf(region, algorithm, shape));
+  choice.cost_us = CostOf(region, algorithm, shape);
+  choice.numerics = sdk::NumericsOf(region.problem, sdk::kRankOrderNumerics);
+  choice.name =
+      fmt::format("{}?cluster={}&pdl={}&row={}&transport={}", algorithm.name, shape.blocks,
+                  limits.has_pdl ? 1 : 0, shape.threads, choice.spec.transport);
   return choice;
 }
 
+// Why a region of this size is not worth the algorithm; "": it is.
+std::string ListingRefusalOf(const LeafRegion& region, const Algorithm& algorithm) {
+  const bool is_pair = region.problem.world_size == 2;
+  if (algorithm.has_owners) {
+    if (is_pair) return "two ranks exchange as many bytes in one exchange";
+    return NeedsBytesForTwoShot(region.problem);
+  }
+  return is_pair ? "" : NeedsFewBytesForOneShot(region.problem);
+}
+
+// Why no kernel runs the region; "": one does.
 std::string RefusalOf(const LeafRegion& region, const std::vector<RowShape>& shapes) {
-  // With two ranks one exchange moves as many bytes as any other algorithm.
   constexpr uint64_t kBytesMax = 256 << 20;
   if (sdk::ProblemBytes(region.problem) > kBytesMax) {
     return fmt::format("rows are counted in 32 bits; not offered above {} bytes", kBytesMax);
-  }
-  if (region.problem.world_size > 2) {
-    if (std::string reason = NeedsFewBytesForOneShot(region.problem); !reason.empty()) {
-      return reason;
-    }
   }
   if (!shapes.empty()) return "";
   return fmt::format("a thread would need more registers than there are, for rows of {} columns",
                      region.columns);
 }
 
+void AppendChoices(const LeafRegion& region, const Algorithm& algorithm, const ChoiceLimits& limits,
+                   std::vector<Choice>& choices) {
+  const std::vector<RowShape> shapes = ShapesOf(region, algorithm, limits);
+  std::string reason = RefusalOf(region, shapes);
+  if (reason.empty()) reason = ListingRefusalOf(region, algorithm);
+  if (!reason.empty()) {
+    choices.push_back(KernelOf(region, algorithm));
+    choices.back().reason = std::move(reason);
+    return;
+  }
+  const size_t before = choices.size();
+  for (const RowShape& shape : shapes) {
+    if (!IsWorthListing(region, algorithm, shape)) continue;
+    choices.push_back(ChoiceOf(region, algorithm, shape, limits));
+  }
+  // Some shape is listed for any number of rows.
+  if (choices.size() == before) {
+    choices.push_back(ChoiceOf(region, algorithm, shapes.back(), limits));
+  }
+}
+
 }  // namespace
 
 std::vector<Choice> ListRowChoices(const LeafRegion& region, const ChoiceLimits& limits) {
-  const std::vector<RowShape> shapes = ShapesOf(region, limits);
-  if (std::string reason = RefusalOf(region, shapes); !reason.empty()) {
-    Choice refused;
-    refused.name = "one_shot_rows";
-    refused.reason = std::move(reason);
-    return {refused};
-  }
   std::vector<Choice> choices;
-  for (const RowShape& shape : shapes) {
-    if (IsWorthListing(region, shape)) choices.push_back(ChoiceOf(region, shape, limits));
+  for (const Algorithm& algorithm : kAlgorithms) {
+    AppendChoices(region, algorithm, limits, choices);
   }
-  // Some shape is listed for any number of rows.
-  if (choices.empty()) choices.push_back(ChoiceOf(region, shapes.back(), limits));
   return choices;
 }
 
 Result<Choice> FindRowChoice(const LeafRegion& region, std::string_view name,
                              const ChoiceLimits& limits) {
-  const std::vector<RowShape> shapes = ShapesOf(region, limits);
-  const std::string reason = RefusalOf(region, shapes);
-  if (!reason.empty() && name.starts_with("one_shot_rows")) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, reason));
-  }
-  for (const RowShape& shape : shapes) {
-    Choice choice = ChoiceOf(region, shape, limits);
-    if (choice.name == name) return choice;
+  for (const Algorithm& algorithm : kAlgorithms) {
+    if (name.substr(0, name.find('?')) != algorithm.name) continue;
+    const std::vector<RowShape> shapes = ShapesOf(region, algorithm, limits);
+    if (const std::string reason = RefusalOf(region, shapes); !reason.empty()) {
+      return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, reason));
+    }
+    for (const RowShape& shape : shapes) {
+      Choice choice = ChoiceOf(region, algorithm, shape, limits);
+      if (choice.name == name) return choice;
+    }
   }
   return Fail(COTUNE_INVALID_ARGUMENT,
               fmt::format("'{}' is no choice of this region; list_choices names them", name));

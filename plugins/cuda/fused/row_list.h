@@ -11,8 +11,7 @@
 
 namespace cotune::cuda {
 
-// All choices of a region that has rows, in a fixed order; a single one, which is refused, if its
-// rows are too long. None is a default.
+// All choices of a region that has rows, refused ones too, in a fixed order. None is a default.
 std::vector<Choice> ListRowChoices(const LeafRegion& region, const ChoiceLimits& limits);
 
 // The one of this name; fails as FindChoice does. It may be one that is not listed at this size.
