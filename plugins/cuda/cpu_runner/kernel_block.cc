@@ -71,7 +71,8 @@ struct Block {
   unsigned int late_warp = 0;
   std::unique_ptr<unsigned char[]> memory;
   unsigned int index = 0;
-  std::unique_ptr<unsigned int[]> meetings;  // of the cluster, when each thread arrived last
+  std::unique_ptr<unsigned int[]>
+      meetings;  // how often the cluster had met when each thread arrived last
 };
 
 // The barrier of the blocks of a cluster.
@@ -149,7 +150,7 @@ Cluster& ClusterOf(const Block& block) {
   return block.kernel->clusters[block.index / block.kernel->shape.cluster_blocks];
 }
 
-// Whoever ends last in a block makes room for the next one, or in a cluster for the next cluster.
+// The last thread that ends in a block makes room for the next one; in a cluster, for the next one.
 void EndThread(Block& block) {
   RunningKernel& kernel = *block.kernel;
   --block.alive;
@@ -294,9 +295,9 @@ void* InBlockOfCluster(unsigned int block, void* at) {
 
 namespace {
 
-// In the 8 bytes of a gate.
+// The gate fills 8 bytes of block memory.
 struct Gate {
-  int missing_bytes;  // of those that are expected; negative, if some came before
+  int missing_bytes;  // still expected; negative if some came before the block expected them
   unsigned int is_expecting : 1;
   unsigned int opened : 31;
 };

@@ -47,7 +47,7 @@ void ArriveAtCluster();
 void WaitForCluster();
 // The same place in the memory of another block, which must not have ended.
 void* InBlockOfCluster(unsigned int block, void* at);
-// A gate, which counts bytes. expects: by the thread that says how many come; else they have come.
+// Counts bytes at a gate: those that the block expects (`expects`), or those that have come.
 void CountAtGate(void* gate, unsigned int bytes, bool expects);
 void WaitAtGate(void* gate, unsigned int parity);
 

@@ -14,8 +14,8 @@
 
 namespace cotune::cuda {
 
-// Those of regions without rows, in the order in which choices are listed. A new family is a row
-// here and a file in kernels/.
+// The families of regions without rows, in the order in which choices are listed. A new family is a
+// row here and a file in kernels/.
 std::span<const KernelFamily> FusedFamilies();
 
 // All choices of a region, refused ones too; none is a default. A choice of one collective without

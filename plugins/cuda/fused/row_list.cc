@@ -35,8 +35,8 @@ constexpr Algorithm kAlgorithms[] = {
 };
 
 struct RowShape {
-  uint64_t blocks = 1;   // of a row: a cluster, if there are several
-  uint64_t threads = 1;  // of a row in each of its blocks
+  uint64_t blocks = 1;   // each row has so many: a cluster, if there are several
+  uint64_t threads = 1;  // each block of a row has so many for it
 
   uint64_t all_threads() const { return blocks * threads; }
   uint64_t block_threads() const {
@@ -84,7 +84,7 @@ bool OverwritesNumbers(const LeafSide& sink) {
   return false;
 }
 
-// Whether the kernel can run in this shape, whatever the number of rows is.
+// Returns true if the kernel can run in this shape, whatever the number of rows is.
 bool CanRun(const LeafRegion& region, const Algorithm& algorithm, const RowShape& shape,
             const ChoiceLimits& limits) {
   // Clusters came with programmatic launch. Pushes between blocks do not order the loads before

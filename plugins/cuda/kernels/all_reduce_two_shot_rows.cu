@@ -11,7 +11,7 @@ namespace {
 // Rows of the same number in the shares of all owners.
 struct OwnedRows {
   unsigned int share;
-  unsigned int count;  // of all rows
+  unsigned int count;  // all rows of the value
   unsigned int number;
 
   __device__ __forceinline__ RowPlace Of(int owner) const {
@@ -37,7 +37,7 @@ __device__ __forceinline__ void SendToOwners(const KernelArguments& a, const Lau
   }
 }
 
-// What the rows of peers in a step have in common.
+// The rows of a step that peers own.
 template <bool kIsAligned>
 struct RowsOfPeers {
   const KernelArguments& a;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
     rows.LoadRow(place.row, place.is_there);
     const bool is_last = base + step_rows >= share;
     is_open = is_open && ReduceRow(a, launch, slots, place, is_last, budget, own, rows);
-    // As all ranks see it, this one too.
+    // This rank uses the sum as its peers see it.
 #pragma unroll
     for (int j = 0; j < kRowLeaves; ++j) {
       Leaf<Reduced> sum;

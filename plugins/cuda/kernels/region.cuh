@@ -1,7 +1,7 @@
 // A collective with operations around it, as kernels of regions see it: leaves (8 elements) of its
 // operand and of its value, and the packs in which a leaf travels. The operations are in the
-// generated header: `Source` computes a leaf of the operand. What follows from the value is in
-// `Sink`, leaf by leaf (leaf_region.cuh), or in `RowSink`, row by row (row_region.cuh).
+// generated header: `Source` computes a leaf of the operand. `Sink` computes what follows from the
+// value leaf by leaf (leaf_region.cuh), or `RowSink` row by row (row_region.cuh).
 #pragma once
 
 #include "element.cuh"

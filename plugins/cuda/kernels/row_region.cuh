@@ -26,16 +26,16 @@ struct RowPlace {
   unsigned int row;
   bool is_there;
 
-  // Those of the thread's leaf j.
+  // The number of columns of the thread's leaf j; 0 if it is not there.
   __device__ __forceinline__ unsigned int Columns(int j) const {
     return ColumnsOf<kColumns>(j, is_there);
   }
 };
 
-// Where the leaves of a step lie in scratch, which has less than 4 GiB: in arrays, one for each
-// sender. Packs of one number in all leaves lie one after another, so that stores of a warp do.
+// Scratch has an array of slots for each sender of a step, and less than 4 GiB in all. Packs of one
+// number in all leaves lie one after another, so that stores of a warp do.
 struct RowSlots {
-  unsigned int threads;  // of the launch
+  unsigned int threads;  // the launch has so many
   unsigned int thread;
 
   __device__ __forceinline__ unsigned int At(int array, int j, int p) const {

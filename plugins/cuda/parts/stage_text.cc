@@ -468,7 +468,7 @@ class StageText {
     to_.Blank();
   }
 
-  // The struct that computes a row in three steps, with what a thread keeps between them. Where a
+  // The struct that computes a row in three steps, with what a thread keeps between them. If a
   // value is given, the caller sets its leaves before the last step.
   void WriteRowStruct(const std::string& name, const char* operands) {
     to_.Line("template <bool kIsArrayAligned>");
@@ -503,8 +503,8 @@ class StageText {
     CloseStruct();
   }
 
-  // What the caller of a sink needs to know: how many rows there are, and where the leaves of the
-  // collective's value go.
+  // Writes how the caller of a sink asks for the number of rows, and gives the leaves of the
+  // collective's value.
   void WriteGiven() {
     to_.Line("static_assert(kHolds, \"a value that is given cannot be loaded again\");");
     to_.Line("static constexpr int kLeaves = kLeaves{};", value(given_).columns);

@@ -17,7 +17,7 @@ struct CaseText {
   std::string name;
   std::string text;
   bool has_functions = false;
-  int row_threads = 32;  // of a row in one block, so that a thread has few leaves
+  int row_threads = 32;  // a row in one block has so many, so that a thread has few leaves
 };
 
 // Collectives of these columns, each with the same operations: lines of a program in which # stands

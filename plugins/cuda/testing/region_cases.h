@@ -29,10 +29,10 @@ struct RegionVariant {
   std::string_view algorithm;
   int world_size = 2;
   int unroll = 1;
-  // Of a region that has rows; its kernel runs in this shape alone.
+  // The kernel of a region that has rows runs in this shape alone.
   int row_threads = 0;
   int row_blocks = 1;
-  int threads = 0;  // of a block
+  int threads = 0;  // a block has so many
 };
 std::vector<RegionVariant> RegionVariants();
 
