@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 
 namespace cotune::gputest {
 
@@ -96,6 +97,51 @@ Status ApiProgram::Prepare(cotune_group* group) {
       cotune_program_prepare(group, handle_.get(), input_tensors_.data(), input_tensors_.size(),
                              output_tensors_.data(), output_tensors_.size()),
       "prepare of " + name_);
+}
+
+Status ApiProgram::Tune(ApiRank& rank, const ApiPrograms& programs) {
+  std::vector<uint64_t> rows(programs.size());
+  std::vector<cotune_tune_node> nodes(programs.size());
+  for (size_t i = 0; i < programs.size(); ++i) {
+    rows[i] = programs[i]->rows();
+    nodes[i] = {};
+    nodes[i].struct_size = sizeof(nodes[i]);
+    nodes[i].program = programs[i]->handle();
+    nodes[i].sizes = &rows[i];
+    nodes[i].size_count = 1;
+  }
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.nodes = nodes.data();
+  options.node_count = nodes.size();
+  cotune_tune_report report{};
+  report.struct_size = sizeof(report);
+  if (Status s = StatusOf(rank.group(), cotune_tune(rank.group(), &options, &report), "tune"); !s) {
+    return s;
+  }
+  if (report.is_tuned != 0) return {};
+  return Fail(ErrorCode::kRankLost, "the tune was not committed");
+}
+
+Result<std::unique_ptr<ApiProgram>> ApiProgram::MakeFused(ApiRank& rank, const ProgramText& text,
+                                                          uint64_t rows) {
+  COTUNE_TRY(std::unique_ptr<ApiProgram> made, Make(rank, text, rows));
+  ApiPrograms programs;
+  programs.push_back(std::move(made));
+  if (Status s = Tune(rank, programs); !s) return tl::make_unexpected(s.error());
+  made = std::move(programs.front());
+  std::string explained(64 << 10, '\0');
+  size_t length = 0;
+  COTUNE_RETURN_IF_ERROR(
+      StatusOf(rank.group(),
+               cotune_explain_program_json(rank.group(), made->handle_.get(), made->rows_,
+                                           explained.data(), explained.size(), &length),
+               "explain"));
+  const auto json = nlohmann::json::parse(explained.data(), nullptr, false);
+  if (json.is_discarded()) return Fail(ErrorCode::kInternal, "explain is no JSON", text.name);
+  const std::string choice = json.value("choice", "");
+  if (choice.find("fuse=") != std::string::npos) return made;
+  return Fail(ErrorCode::kInternal, "the tune chose no fused form, but " + choice, text.name);
 }
 
 Status ApiProgram::Enqueue(cotune_group* group) {

@@ -19,12 +19,21 @@ namespace cotune::gputest {
 // The end of a transformer block with so many columns, whose residual is overwritten.
 ProgramText ResidualNorm(uint32_t columns);
 
+class ApiProgram;
+using ApiPrograms = std::vector<std::unique_ptr<ApiProgram>>;
+
 // One thread. The rank outlives it.
 class ApiProgram {
  public:
   // With operands of its own. kUsage: the text is no program. rows: as FittingRows takes them.
   static Result<std::unique_ptr<ApiProgram>> Make(ApiRank& rank, const ProgramText& text,
                                                   uint64_t rows);
+
+  // The same, after a tune that a choice with operations inside of the collective has won.
+  static Result<std::unique_ptr<ApiProgram>> MakeFused(ApiRank& rank, const ProgramText& text,
+                                                       uint64_t rows);
+  // Tunes each program at its number of rows.
+  static Status Tune(ApiRank& rank, const ApiPrograms& programs);
 
   const std::string& name() const { return name_; }
   const cotune_program* handle() const { return handle_.get(); }

@@ -108,7 +108,7 @@ Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another s
 // tuned.
 Status RunProgramCalls(ApiRank& rank, const Flags& flags);
 // --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocks 1: in
-// cudaStreamSynchronize, --program 1: of a program
+// cudaStreamSynchronize, --program 1: of a program, 2: of one that a fused choice runs
 Status RunFault(ApiRank& rank, const Flags& flags);
 // A group goes while a graph with its call lives; rank --left has gone before, without a word.
 Status RunGraphEnd(ApiRank& rank, const Flags& flags);
@@ -117,7 +117,7 @@ Status RunCapturedExchange(ApiRank& rank, const Flags& flags);
 Status RunForeign(ApiRank& rank,
                   const Flags& flags);  // a kernel of the caller's outlives the group
 // Rank --victim comes --delay-ms late to --calls calls, which lie in a graph with --graph 1;
-// --program 1: of a program.
+// --program 1: of a program, 2: of one that a fused choice runs.
 Status RunLate(ApiRank& rank, const Flags& flags);
 // Ranks that load different tables run by that of rank 0: --own FILE makes --choice run, --other
 // FILE makes --other-choice run.

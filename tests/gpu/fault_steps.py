@@ -74,13 +74,20 @@ def judge_fault(ends, victim: int, deadline_s: float) -> str:
     return ""
 
 
+# What --program says.
+PROGRAMS = {"": "0", "program": "1", "fused program": "2"}
+
+
 def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_graph: bool,
-               blocks: bool = False, of_program: bool = False) -> Step:
-    """blocks: the others wait in cudaStreamSynchronize, and ask for the group's health when it returns."""
+               blocks: bool = False, of_program: str = "") -> Step:
+    """of_program: "program", or "fused program", which a tune gives a choice with operations inside.
+
+    blocks: the others wait in cudaStreamSynchronize, and ask for the group's health when it returns.
+    """
     where = " in a graph" if in_graph else " while the others block" if blocks else ""
-    where += " in calls of a program" if of_program else ""
+    where += f" in calls of a {of_program}" if of_program else ""
     command = [tree.program("calls"), "fault", "--victim", str(victim), "--how", how, "--at", "200",
-               "--graph", str(int(in_graph)), "--blocks", str(int(blocks)), "--program", str(int(of_program)), "--deadline-ms",
+               "--graph", str(int(in_graph)), "--blocks", str(int(blocks)), "--program", PROGRAMS[of_program], "--deadline-ms",
                str(int(DEADLINE_S * 1000)), "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
@@ -185,9 +192,11 @@ def fault_steps(tree: Tree, ranks: int) -> list[Step]:
                 if backend != "nccl" or (how == "kill") == (victim == 0):
                     steps.append(fault_step(tree, how, victim, ranks, backend, False))
         for how in ("stop",) if tree.quick else ("kill", "stop"):
-            steps.append(fault_step(tree, how, ranks - 1, ranks, backend, False, of_program=True))
+            steps.append(fault_step(tree, how, ranks - 1, ranks, backend, False, of_program="program"))
     if tree.memory == "cuda":
-        steps.append(fault_step(tree, "stop", ranks - 1, ranks, "cuda", True, of_program=True))
+        steps.append(fault_step(tree, "stop", ranks - 1, ranks, "cuda", True, of_program="program"))
+        for how, in_graph in (("kill", False), ("stop", False), ("stop", True)):
+            steps.append(fault_step(tree, how, ranks - 1, ranks, "cuda", in_graph, of_program="fused program"))
         # NCCL's graphs have no deadline.
         steps.append(fault_step(tree, "kill", ranks - 1, ranks, "cuda", True))
         steps.append(fault_step(tree, "stop", ranks - 1, ranks, "cuda", True))
@@ -303,11 +312,11 @@ def judge_late(ends, victim: int, deadline_s: float, delay_s: float) -> str:
 
 
 def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, in_graph: bool,
-              of_program: bool = False, choice: Forced = DEFAULT) -> Step:
+              of_program: str = "", choice: Forced = DEFAULT) -> Step:
     delay_s = delay * LATE_DEADLINE_S
     command = [tree.program("calls"), "late", "--victim", str(victim), "--delay-ms", str(int(delay_s * 1000)),
                "--calls", "3" if choice.name else "20", "--graph", str(int(in_graph)), "--program",
-               str(int(of_program)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
+               PROGRAMS[of_program], "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
                "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
@@ -316,7 +325,7 @@ def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, i
                                lambda ends: judge_late(ends, victim, LATE_DEADLINE_S, delay_s))
 
     where = " in a graph" if in_graph else ""
-    where += " in calls of a program" if of_program else ""
+    where += f" in calls of a {of_program}" if of_program else ""
     return Step(f"late: rank {victim} by {delay} deadlines{where}, {by_choice(choice, backend)}", "faults", ranks,
                 tree.patience_s(60), run)
 
@@ -330,8 +339,11 @@ def late_steps(tree: Tree, ranks: int) -> list[Step]:
         for delay in (1.5,) if tree.quick else (0.5, 1.5, 2.5):
             for victim in (ranks - 1,) if tree.quick else (0, ranks - 1):
                 steps.append(late_step(tree, delay, victim, ranks, backend, False))
-            steps.append(late_step(tree, delay, ranks - 1, ranks, backend, False, of_program=True))
+            steps.append(late_step(tree, delay, ranks - 1, ranks, backend, False, of_program="program"))
             if tree.memory == "cuda":
                 steps.append(late_step(tree, delay, ranks - 1, ranks, backend, True))
-                steps.append(late_step(tree, delay, ranks - 1, ranks, backend, True, of_program=True))
+                steps.append(late_step(tree, delay, ranks - 1, ranks, backend, True, of_program="program"))
+            if tree.memory == "cuda" and backend == "cuda":
+                for in_graph in (False, True):
+                    steps.append(late_step(tree, delay, ranks - 1, ranks, backend, in_graph, of_program="fused program"))
     return steps

@@ -24,10 +24,13 @@ class LateCalls {
 
   size_t count() const { return buffers_.size(); }
 
-  Status Allocate(bool of_program) {
+  Status Allocate(int64_t of_program) {
     for (Buffers& each : buffers_) {
-      if (of_program) {
-        COTUNE_TRY(auto made, ApiProgram::Make(rank_, ResidualNorm(kCount / kRows), kRows));
+      if (of_program != 0) {
+        // The table of the first one's tune serves all.
+        const bool tunes = of_program == 2 && &each == &buffers_.front();
+        const auto make = tunes ? ApiProgram::MakeFused : ApiProgram::Make;
+        COTUNE_TRY(auto made, make(rank_, ResidualNorm(kCount / kRows), kRows));
         each.program = std::move(made);
         continue;
       }
@@ -112,7 +115,7 @@ Status RunLate(ApiRank& rank, const Flags& flags) {
   const auto delay = std::chrono::milliseconds(flags.Number("delay-ms", 0));
   const bool in_graph = flags.Number("graph", 0) != 0;
   LateCalls calls(rank, static_cast<size_t>(flags.Number("calls", 3)));
-  if (Status s = calls.Allocate(flags.Number("program", 0) != 0); !s) return s;
+  if (Status s = calls.Allocate(flags.Number("program", 0)); !s) return s;
   if (Status s = calls.Fill(); !s) return s;
   // Once before, so that kernels are compiled and calls can be captured.
   if (Status s = calls.Enqueue(0, calls.count()); !s) return s;

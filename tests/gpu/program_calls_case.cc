@@ -9,7 +9,7 @@
 namespace cotune::gputest {
 namespace {
 
-using Programs = std::vector<std::unique_ptr<ApiProgram>>;
+using Programs = ApiPrograms;
 
 // All programs back to back on one stream, several times, each on other data.
 Status RunQueued(ApiRank& rank, Programs& programs, uint32_t salts, std::string_view what) {
@@ -55,30 +55,6 @@ Status RunGraph(ApiRank& rank, Programs& programs, int64_t replays, std::string_
   return {};
 }
 
-Status Tune(ApiRank& rank, const Programs& programs) {
-  std::vector<uint64_t> rows(programs.size());
-  std::vector<cotune_tune_node> nodes(programs.size());
-  for (size_t i = 0; i < programs.size(); ++i) {
-    rows[i] = programs[i]->rows();
-    nodes[i] = {};
-    nodes[i].struct_size = sizeof(nodes[i]);
-    nodes[i].program = programs[i]->handle();
-    nodes[i].sizes = &rows[i];
-    nodes[i].size_count = 1;
-  }
-  cotune_tune_options options{};
-  options.struct_size = sizeof(options);
-  options.nodes = nodes.data();
-  options.node_count = nodes.size();
-  cotune_tune_report report{};
-  report.struct_size = sizeof(report);
-  if (Status s = StatusOf(rank.group(), cotune_tune(rank.group(), &options, &report), "tune"); !s) {
-    return s;
-  }
-  if (report.is_tuned != 0) return {};
-  return Fail(ErrorCode::kRankLost, "the tune was not committed");
-}
-
 }  // namespace
 
 Status RunProgramCalls(ApiRank& rank, const Flags& flags) {
@@ -94,7 +70,7 @@ Status RunProgramCalls(ApiRank& rank, const Flags& flags) {
   if (Status s = RunGraph(rank, programs, replays, "untuned"); !s) return s;
   if (Status s = RunQueued(rank, programs, 3, "untuned"); !s) return s;
   if (flags.Number("tune", 1) == 0) return {};
-  if (Status s = Tune(rank, programs); !s) return s;
+  if (Status s = ApiProgram::Tune(rank, programs); !s) return s;
   if (Status s = RunQueued(rank, programs, 3, "tuned"); !s) return s;
   return RunGraph(rank, programs, replays, "tuned");
 }
