@@ -14,7 +14,7 @@ namespace {
 
 using sdk::PartArray;
 
-// Of rows, one cluster after the other; now and then a warp is late.
+// A kernel of rows runs one cluster after the other, and now and then a warp is late.
 LaunchShape ShapeOf(const RegionVariant& variant, const RunOptions& options) {
   if (variant.row_threads == 0) return {.blocks = options.blocks, .threads = options.threads};
   const auto cluster_blocks = static_cast<unsigned int>(variant.row_blocks);

@@ -32,7 +32,7 @@ class FusedCall {
   FusedCall(const LeafRegion& region, const sdk::Program& program, OfRanks inputs,
             const RegionVariant& variant, const RunOptions& options);
 
-  // From the program of a rank.
+  // The program of a rank calls it.
   void Launch(RanksOnCpu& ranks, int rank, PlainFunction kernel, const CallRecord& call);
   OfRanks Outputs() const;
   // Empty if nothing was written but outputs.
