@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
 #include <map>
 #include <random>
 #include <string>
@@ -15,12 +13,11 @@
 #include "core/problem/evaluated_value.h"
 #include "core/problem/program_evaluator.h"
 #include "plugins/cuda/cpu_runner/fused_variants.h"
-#include "plugins/cuda/cpu_runner/kernel_call.h"
 #include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
 #include "plugins/cuda/fused/leaf_region.h"
-#include "plugins/cuda/fused/side_arguments.h"
 #include "plugins/cuda/testing/part_graph.h"
 #include "plugins/cuda/testing/region_cases.h"
+#include "plugins/cuda/testing/run_region.h"
 #include "plugins/sdk/testing/part_data.h"
 
 namespace cotune::cuda::cpu {
@@ -44,9 +41,6 @@ PlainFunction KernelOf(size_t variant) {
                                                                kFusedSlice2, kFusedSlice3};
   return slices[variant % kFusedSlices][variant / kFusedSlices];
 }
-
-// The arrays of each rank, in the order of the ranks.
-using OfRanks = std::vector<std::vector<PartArray>>;
 
 OfRanks RandomOnRanks(const sdk::Program& program, int world_size, uint64_t seed, bool special) {
   std::mt19937_64 random(seed);
@@ -119,118 +113,7 @@ OfRanks Expected(const LeafRegion& region, const OfRanks& inputs) {
   return outputs;
 }
 
-// ---- One call on all ranks ----
-
-struct RunOptions {
-  unsigned int blocks = 2;   // or clusters, for a kernel of rows
-  unsigned int threads = 8;  // at least one for each peer; a kernel of rows has its own
-  size_t shift = 0;          // operands begin so many elements after an aligned address
-  uint64_t seed = 1;
-  int late_rank = -1;
-};
-
-// A kernel of rows runs one cluster after the other, and now and then a warp is late.
-LaunchShape ShapeOf(const RegionVariant& variant, const RunOptions& options) {
-  if (variant.row_threads == 0) return {.blocks = options.blocks, .threads = options.threads};
-  const auto cluster_blocks = static_cast<unsigned int>(variant.row_blocks);
-  return {.blocks = options.blocks * cluster_blocks,
-          .threads = static_cast<unsigned int>(variant.threads),
-          .resident_blocks = cluster_blocks,
-          .block_bytes = 8 << 10,
-          .cluster_blocks = cluster_blocks,
-          .has_late_warps = true};
-}
-
-class FusedCall {
- public:
-  FusedCall(const LeafRegion& region, const sdk::Program& program, OfRanks inputs,
-            const RegionVariant& variant, const RunOptions& options)
-      : region_(region),
-        program_(program),
-        inputs_(std::move(inputs)),
-        options_(options),
-        shape_(ShapeOf(variant, options)) {
-    for (const auto& of_rank : inputs_) {
-      auto& in = in_.emplace_back();
-      auto& out = out_.emplace_back();
-      for (const PartArray& each : of_rank) {
-        in.emplace_back(each.bytes.size(), ShiftOf(each.dtype));
-        Bytes content(each.bytes.size());
-        if (!content.empty()) std::memcpy(content.data(), each.bytes.data(), content.size());
-        in.back().Write(content);
-      }
-      for (const int output : program.outputs) {
-        const sdk::Value& type = program.values[static_cast<size_t>(output)];
-        out.emplace_back(type.bytes(), ShiftOf(type.dtype));
-      }
-    }
-  }
-
-  void Launch(RanksOnCpu& ranks, int rank, PlainFunction kernel, const CallRecord& call) {
-    const auto r = static_cast<size_t>(rank);
-    std::vector<const void*> inputs;
-    std::vector<void*> outputs;
-    for (GuardedBuffer& each : in_[r]) inputs.push_back(each.data());
-    for (size_t o = 0; o < out_[r].size(); ++o) outputs.push_back(OutputOf(r, o).data());
-    FusedArguments arguments;
-    arguments.kernel.count = region_.problem.count;
-    arguments.kernel.call = call;
-    arguments.kernel = ranks.ArgumentsOf(rank, arguments.kernel);
-    arguments.source = SideArguments::OfSource(region_).Of(inputs.data(), outputs.data());
-    arguments.sink = SideArguments::OfSink(region_).Of(inputs.data(), outputs.data());
-    if (rank == options_.late_rank) RanksOnCpu::Delay(100'000);
-    RunKernel(kernel, &arguments, shape_);
-  }
-
-  OfRanks Outputs() {
-    OfRanks outputs;
-    for (size_t r = 0; r < in_.size(); ++r) {
-      auto& of_rank = outputs.emplace_back();
-      for (size_t o = 0; o < out_[r].size(); ++o) {
-        const Bytes bytes = OutputOf(r, o).content();
-        PartArray array{program_.values[static_cast<size_t>(program_.outputs[o])].dtype, {}};
-        array.bytes.resize(bytes.size());
-        if (!bytes.empty()) std::memcpy(array.bytes.data(), bytes.data(), bytes.size());
-        of_rank.push_back(std::move(array));
-      }
-    }
-    return outputs;
-  }
-
-  // Empty if nothing was written but outputs.
-  std::string Damage() {
-    for (size_t r = 0; r < in_.size(); ++r) {
-      for (const GuardedBuffer& each : out_[r]) {
-        if (!each.GuardsAreWhole()) return fmt::format("rank {} wrote beside an output", r);
-      }
-      for (size_t i = 0; i < in_[r].size(); ++i) {
-        if (!in_[r][i].GuardsAreWhole()) return fmt::format("rank {} wrote beside an input", r);
-        const auto& into = program_.output_into;
-        if (std::find(into.begin(), into.end(), static_cast<int>(i)) != into.end()) continue;
-        const Bytes now = in_[r][i].content();
-        const bool is_same = std::equal(now.begin(), now.end(), inputs_[r][i].bytes.begin(),
-                                        [](auto a, auto b) { return std::byte(a) == b; });
-        if (!is_same) return fmt::format("rank {} wrote into input {}", r, i);
-      }
-    }
-    return "";
-  }
-
- private:
-  size_t ShiftOf(sdk::ValueDtype dtype) const { return options_.shift * sdk::PartBytes(dtype); }
-  GuardedBuffer& OutputOf(size_t rank, size_t output) {
-    const int into = program_.output_into[output];
-    return into >= 0 ? in_[rank][static_cast<size_t>(into)] : out_[rank][output];
-  }
-
-  const LeafRegion& region_;
-  const sdk::Program& program_;
-  const OfRanks inputs_;
-  const RunOptions options_;
-  const LaunchShape shape_;
-  std::vector<std::vector<GuardedBuffer>> in_;
-  std::vector<std::vector<GuardedBuffer>> out_;
-};
+// ---- Calls on all ranks ----
 
 // Two calls one after the other, with other data; "" if both are right.
 struct Ran {
@@ -258,13 +141,7 @@ Ran RunCalls(size_t v, uint64_t rows, const RunOptions& options, bool special) {
         for (FusedCall& call : calls) call.Launch(ranks, rank, KernelOf(v), record);
       },
       options.seed);
-  if (!has_ended) ran.failure = "a rank waits for ever";
-  for (int r = 0; r < variant.world_size; ++r) {
-    if (!ranks.HasFailed(r)) continue;
-    ran.failure = fmt::format("rank {} failed: {:x} at step {}", r, ranks.failure(r).poison,
-                              ranks.failure(r).step);
-  }
-  if (ran.failure.empty() && !ranks.ScratchIsClean()) ran.failure = "scratch is not empty";
+  ran.failure = FailureOf(ranks, has_ended);
   for (size_t c = 0; c < calls.size() && ran.failure.empty(); ++c) {
     ran.failure = calls[c].Damage();
     ran.outputs = calls[c].Outputs();

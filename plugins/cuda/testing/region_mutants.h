@@ -1,0 +1,28 @@
+// Wrong kernels of one region that has rows: the right text with one fault each.
+#ifndef COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
+#define COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
+
+#include <string_view>
+#include <vector>
+
+#include "plugins/cuda/testing/region_cases.h"
+
+namespace cotune::cuda {
+
+struct RegionMutant {
+  std::string_view name;
+  RegionVariant variant;
+  // The fault, in the text of the kernel with all headers, generated ones too. The text occurs
+  // once. Both are empty for the right kernel.
+  std::string_view replaced;
+  std::string_view by;
+
+  bool is_right() const { return replaced.empty(); }
+};
+// The right kernel in two shapes, several rows of a block and a cluster of two blocks, and faults
+// in either. All of them run the case "residual_norm".
+std::vector<RegionMutant> RegionMutants();
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
