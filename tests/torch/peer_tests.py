@@ -110,7 +110,8 @@ class Run:
             records, was_cut = self._process(module, found)
             imported = next((each for each in records if each["test"] == "module"), None)
             if imported is None or imported["outcome"] == "failed":
-                raise ImportError(f"{module}: {imported['line'] if imported else 'its import does not end'}")
+                why = "its import does not end" if was_cut else "its process has ended before its tests"
+                raise ImportError(f"{module}: {imported['line'] if imported else why}")
             begun = None
             for each in records[1:]:
                 if each["test"] == "all":
