@@ -98,8 +98,8 @@ class Watch:
 class Run:
     """One run of modules, with or without cotune."""
 
-    folder: pathlib.Path
     timeout_s: float
+    only: str
     environment: dict[str, str]
     work: pathlib.Path
 
@@ -127,7 +127,8 @@ class Run:
         records, skip = self.work / f"{module}.records", self.work / f"{module}.skip"
         records.write_text("")
         skip.write_text("\n".join(done))
-        command = [sys.executable, "-B", str(HERE / "peers/record_tests.py"), module, str(records), "--skip", str(skip)]
+        command = [sys.executable, "-B", str(HERE / "peers/record_tests.py"), module, str(records)]
+        command += ["--skip", str(skip), "--only", self.only]
         return Watch(command, self.environment, self.work / f"{module}.log", records).await_end(self.timeout_s)
 
 
@@ -140,7 +141,7 @@ def prepare_run(options: argparse.Namespace, enables: bool) -> Run:
     work = options.work or pathlib.Path(tempfile.mkdtemp(prefix="cotune_peers."))
     work = work / ("with" if enables else "without")
     work.mkdir(parents=True, exist_ok=True)
-    return Run(options.folder, options.timeout_s, environment, work)
+    return Run(options.timeout_s, options.only, environment, work)
 
 
 def read_known(path: pathlib.Path | None) -> dict[str, str]:
@@ -190,6 +191,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"[{' '.join(MODULES)}]")
     parser.add_argument("--lift", action="store_true", help="also runs tests that need GPUs, on the CPU with gloo")
+    parser.add_argument("--only", default="", help="pattern that is in the names of the tests to run")
     parser.add_argument("--timeout", dest="timeout_s", type=float, default=120.0, help="seconds for a test [%(default)s]")
     parser.add_argument("--at-least", type=int, default=1, help="tests that have to run, passed or failed [%(default)s]")
     parser.add_argument("--known", type=pathlib.Path, help="file with lines 'test: reason' of known differences")

@@ -1,9 +1,9 @@
 """Runs the tests of one module in this process and records the outcome of each one in a file, as it begins and as it ends.
 
-    record_tests.py MODULE RECORDS [--skip FILE]
+    record_tests.py MODULE RECORDS [--skip FILE] [--only PATTERN]
 
 A record is a line of JSON: {"test", "outcome": "begun", "passed", "failed" or "skipped", "line": the first line of the failure}.
-The tests that FILE names, a line each, are left out. The record "module" says that the module was imported or why it was not;
+The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" says that the module was imported or why it was not;
 the record "all" is the last one, so that a reader notices a process that ended before.
 
 Tests of PyTorch start ranks by the module multiprocessing, which imports this file in each of them: they are prepared, too.
@@ -99,6 +99,7 @@ def main() -> int:
     parser.add_argument("module")
     parser.add_argument("records", type=pathlib.Path)
     parser.add_argument("--skip", type=pathlib.Path)
+    parser.add_argument("--only", default="")
     options = parser.parse_args()
     left_out = set(options.skip.read_text().splitlines()) if options.skip else set()
     # PyTorch's tests read the arguments of the process themselves.
@@ -110,7 +111,8 @@ def main() -> int:
         recorder.write("module", "failed", failure_line(failure))
         return 1
     recorder.write("module", "passed")
-    tests = [each for each in each_test(unittest.defaultTestLoader.loadTestsFromModule(module)) if each.id() not in left_out]
+    found = each_test(unittest.defaultTestLoader.loadTestsFromModule(module))
+    tests = [each for each in found if each.id() not in left_out and re.search(options.only, each.id())]
     unittest.TestSuite(tests).run(recorder)
     recorder.write("all", "passed")
     sys.stdout.flush()

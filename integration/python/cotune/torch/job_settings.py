@@ -73,6 +73,6 @@ def with_defaults(chosen: Mapping[str, Any]) -> dict[str, Any]:
         if not os.environ.get(f"COTUNE_{name.upper()}")
     }
     named = {_ALIASES.get(name, name): value for name, value in chosen.items()}
-    if named.get("custom_op_fusion_types") == ():
-        named["custom_op_fusion_types"] = "none"
+    if "custom_op_fusion_types" in named:
+        named["custom_op_fusion_types"] = ",".join(named["custom_op_fusion_types"]) or "none"
     return found | named
