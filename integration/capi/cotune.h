@@ -333,10 +333,10 @@ typedef struct cotune_group_options {
   const char* force;
   /* Settings of this group and those split from it, which count more than the environment and the
    * settings file: lines of "name=value" with the names and values of the settings file, for
-   * example "collective_benchmark_nruns=20\ncollective_pre_sync_timeout=5s". Equal on all ranks
-   * where a tune depends on them, or its calls give COTUNE_ERROR_DISAGREEMENT. COTUNE_ERROR_USAGE
-   * for an unknown name or a value that does not fit. `force` above counts more. NULL or "":
-   * none. */
+   * example "collective_benchmark_nruns=20\ncollective_pre_sync_timeout=5s". Settings that
+   * decide what is tuned are equal on all ranks, or a tune gives COTUNE_ERROR_DISAGREEMENT.
+   * COTUNE_ERROR_USAGE for an unknown name or a value that does not fit. `force` above counts more.
+   * NULL or "": none. */
   const char* settings;
 } cotune_group_options;
 

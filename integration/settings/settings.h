@@ -21,7 +21,7 @@ struct SettingSources {
   std::optional<std::string> settings_file;  // --config
   std::map<std::string, std::string> flags;  // name or alias of a setting -> text
   std::vector<std::string> backend_flags;    // --set texts, "host.slot_bytes=1M"
-  std::string flags_origin{};                // of all flags; empty: each has its own, "--budget"
+  std::string flags_origin{};                // the origin of all flags; empty: "--budget", ...
 };
 
 struct ResolvedSettings {

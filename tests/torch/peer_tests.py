@@ -41,7 +41,7 @@ VARIES = re.compile(r"0x[0-9a-f]+|/[\w./-]+|\d+(\.\d+)?")
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a test: "passed", "failed", "skipped", "cut" or "crashed", with the first line of the failure."""
+    """The outcome of a test: "passed", "failed", "skipped", "cut" or "crashed", with the first line of the failure."""
 
     what: str
     line: str = ""

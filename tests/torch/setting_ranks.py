@@ -120,7 +120,7 @@ CASES = {
     "options": run_options,
     "unlike": run_unlike,
     "rows": lambda record: run_rows(record, rows=[1, 16, 256]),
-    # Of 16 columns of f32: 16 and 256 rows.
+    # They are 16 and 256 rows of 16 columns of f32.
     "hints": lambda record: run_rows(record, collective_multi_kernel_hints=[1024, 16384]),
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def _asks_as_test() -> bool:
-    """Whether the caller of the caller is a test, and not PyTorch itself, which has no accelerator here."""
+    """Returns true if the caller of the caller is a test, and not PyTorch itself, which has no accelerator here."""
     name = sys._getframe(2).f_globals.get("__name__", "")
     return name.startswith("torch.testing.") or not name.startswith("torch.")
 

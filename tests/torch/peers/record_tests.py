@@ -3,7 +3,7 @@
     record_tests.py MODULE RECORDS [--skip FILE] [--only PATTERN]
 
 A record is a line of JSON: {"test", "outcome": "begun", "passed", "failed" or "skipped", "line": the first line of the failure}.
-The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" says that the module was imported or why it was not;
+The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" comes when the module was imported, or has the reason why it was not;
 the record "all" is the last one, so that a reader notices a process that ended before.
 
 Tests of PyTorch start ranks by the module multiprocessing, which imports this file in each of them: they are prepared, too.

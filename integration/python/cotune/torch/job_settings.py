@@ -1,7 +1,7 @@
 """Settings of the groups that operators make, by the names that they have in cotune's settings file.
 
 An option of this table counts for groups that are made from now on, and more than COTUNE_ variables and the settings file do.
-Where the user has changed Inductor's own options of collective benchmarks, they are the defaults of those here.
+Inductor's own options of collective benchmarks are the defaults of those here if the user has changed them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _is_fusion_types(value: Any) -> bool:
 
 _SWITCH = (_is_switch, "True or False")
 _TIMEOUT = (_is_number(0.001, 3600), "seconds from 0.001 to 3600")
-# What each may be. The bounds are those of integration/settings/setting_table.cc.
+# The values that each may have. The bounds are those of integration/settings/setting_table.cc.
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "collective_pre_sync_timeout": _TIMEOUT,
     "collective_autotune_timeout": _TIMEOUT,

@@ -23,7 +23,7 @@ class Settings:
         other.
       export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
       rows: the row counts at which programs with dynamic rows are tuned, all of them at the first call. A count of which the
-        ranks have no equal shares is left out where a program needs them. Empty: those of a fixed grid, as they come.
+        ranks have no equal shares is left out if a program needs them. Empty: those of a fixed grid, as they come.
       collective_multi_kernel_hints: the same by the bytes of a program's first collective.
     """
 

@@ -1,4 +1,4 @@
-"""A test that passes only where its ranks run without cotune, and one that passes everywhere."""
+"""A test that passes only if its ranks run without cotune, and one that passes everywhere."""
 
 import unittest
 
