@@ -35,6 +35,8 @@ MODULES = ("test_functional_api", "test_c10d_functional_native", "test_inductor_
 HERE = pathlib.Path(__file__).resolve().parent
 # A line of the records is seen at the latest after this time.
 LOOK_S = 0.2
+# A reason that begins with it is of a difference that comes and goes.
+SOMETIMES = "sometimes "
 # Numbers, addresses and paths in the line of a failure differ from run to run.
 VARIES = re.compile(r"0x[0-9a-f]+|/[\w./-]+|\d+(\.\d+)?")
 
@@ -144,10 +146,9 @@ def prepare_run(options: argparse.Namespace, enables: bool) -> Run:
     return Run(options.timeout_s, options.only, environment, work)
 
 
-def read_known(path: pathlib.Path | None) -> dict[str, str]:
+def read_known(path: pathlib.Path) -> dict[str, str]:
     """The reasons of known differences by test: lines of "test: reason"; lines that begin with # are remarks."""
-    lines = path.read_text().splitlines() if path else []
-    pairs = (line.partition(": ") for line in lines if line.strip() and not line.startswith("#"))
+    pairs = (line.partition(": ") for line in path.read_text().splitlines() if line.strip() and not line.startswith("#"))
     return {test: reason for test, _, reason in pairs}
 
 
@@ -164,7 +165,7 @@ def compare(module: str, without: dict[str, Outcome], with_it: dict[str, Outcome
     for test in sorted({*without, *with_it}):
         before, after = without.get(test, absent), with_it.get(test, absent)
         if before.equals(after):
-            if test in known:
+            if test in known and not known[test].startswith(SOMETIMES):
                 unexplained.append(test)
                 print(f"  {test}\n    has the same outcome both ways, and is among the known differences")
             continue
@@ -194,7 +195,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="pattern that is in the names of the tests to run")
     parser.add_argument("--timeout", dest="timeout_s", type=float, default=120.0, help="seconds for a test [%(default)s]")
     parser.add_argument("--at-least", type=int, default=1, help="tests that have to run, passed or failed [%(default)s]")
-    parser.add_argument("--known", type=pathlib.Path, help="file with lines 'test: reason' of known differences")
+    parser.add_argument(
+        "--known", type=pathlib.Path, default=HERE / "peer_differences.txt",
+        help="file with lines 'test: reason' of known differences; 'test: sometimes ...' if they come and go [%(default)s]",
+    )  # fmt: skip
     parser.add_argument("--packages", type=pathlib.Path, action="append", default=[], help="folder with more Python packages")
     parser.add_argument("--work", type=pathlib.Path, help="folder for records and logs [a temporary one]")
     return parser.parse_args(arguments)

@@ -89,6 +89,11 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(unexplained, ["m.passes"])
         self.assertIn("m.passes\n    has the same outcome both ways, and is among the known differences\n", printed)
 
+    def test_a_difference_that_comes_and_goes(self):
+        unexplained, printed = self.compare("m.breaks: sometimes it fails", "m.passes: sometimes it fails")
+        self.assertEqual(unexplained, [])
+        self.assertNotIn("m.passes", printed)
+
     def test_another_message_is_a_difference(self):
         failed = peer_tests.Outcome("failed", "ValueError: 3 at 0xab in /tmp/a.py")
         self.assertTrue(failed.equals(peer_tests.Outcome("failed", "ValueError: 12 at 0xcd in /tmp/b.py")))
