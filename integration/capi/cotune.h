@@ -331,6 +331,13 @@ typedef struct cotune_group_options {
    * what is forced. Equal on all ranks, or COTUNE_ERROR_DISAGREEMENT; a name that no backend in use
    * has is COTUNE_ERROR_USAGE. "" forces nothing; NULL: the setting force (COTUNE_FORCE). */
   const char* force;
+  /* Settings of this group and those split from it, which count more than the environment and the
+   * settings file: lines of "name=value" with the names and values of the settings file, for
+   * example "collective_benchmark_nruns=20\ncollective_pre_sync_timeout=5s". Settings that
+   * decide what is tuned are equal on all ranks, or a tune gives COTUNE_ERROR_DISAGREEMENT.
+   * COTUNE_ERROR_USAGE for an unknown name or a value that does not fit. `force` above counts more.
+   * NULL or "": none. */
+  const char* settings;
 } cotune_group_options;
 
 /* Joins the job and makes its group of all ranks. Settings come from the settings file and COTUNE_*
@@ -586,7 +593,8 @@ typedef struct cotune_tune_options {
   uint32_t collectives;        /* bit 1u << COTUNE_COLLECTIVE_* for each; 0: all five */
   uint32_t dtypes;             /* bit 1u << COTUNE_F32 ...; 0: f32 */
   cotune_reduction reduction;  /* 0: sum */
-  const uint64_t* sizes_bytes; /* NULL: 1 KiB to 4 MiB in steps of 4 */
+  const uint64_t* sizes_bytes; /* NULL: those of the setting collective_multi_kernel_hints,
+                                * which are 1 KiB to 4 MiB in steps of 4 if it is not set */
   size_t size_count;
   int64_t budget_ns; /* measuring stops when it is used up; 0: the setting */
   /* Cells that it holds are not measured again; new ones are added. NULL: nothing is read or

@@ -113,6 +113,10 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   }
   SettingSources sources;
   sources.environment = environment;
+  sources.flags_origin = "cotune_group_options.settings";
+  COTUNE_TRY(auto own_settings,
+             ParseSettingLines(TextOr(given.settings, ""), sources.flags_origin));
+  sources.flags = std::move(own_settings);
   COTUNE_TRY(const ResolvedSettings settings, ResolveSettings(sources));
   if (options.context.rank == 0) {
     for (const std::string& warning : settings.warnings)

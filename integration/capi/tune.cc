@@ -184,6 +184,17 @@ class ProgressOfCaller final : public StageObserver {
   std::chrono::steady_clock::time_point asked_at_{};
 };
 
+// The sizes of nodes that have none of their own, in bytes.
+std::vector<uint64_t> DefaultSizesOf(const cotune_tune_options& options,
+                                     const TuningSettings& settings) {
+  if (options.sizes_bytes != nullptr) {
+    return {options.sizes_bytes, options.sizes_bytes + options.size_count};
+  }
+  const std::vector<uint64_t>& hints = settings.collective_multi_kernel_hints_bytes;
+  if (!hints.empty()) return hints;
+  return {std::begin(kDefaultSizesBytes), std::end(kDefaultSizesBytes)};
+}
+
 Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
   constexpr uint32_t kAllFive = 0b111110;
   COTUNE_TRY(const std::vector<int> collectives,
@@ -199,10 +210,7 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
     return Fail(ErrorCode::kUsage, "sizes_bytes and size_count do not fit together",
                 "cotune_tune_options");
   }
-  std::vector<uint64_t> sizes(std::begin(kDefaultSizesBytes), std::end(kDefaultSizesBytes));
-  if (options.sizes_bytes != nullptr) {
-    sizes.assign(options.sizes_bytes, options.sizes_bytes + options.size_count);
-  }
+  const std::vector<uint64_t> sizes = DefaultSizesOf(options, job.settings());
   TuneRequest request;
   request.cotune_version = CotuneVersion();
   if (options.nodes != nullptr || options.node_count > 0) {

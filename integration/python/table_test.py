@@ -1,6 +1,7 @@
 """Tables: tuned, saved, loaded and explained on real processes."""
 
 import array
+import os
 import sys
 import unittest
 
@@ -49,6 +50,30 @@ def force_choices(rank: int, job: Job) -> dict:
         job.group(rank, "second", force="all_reduce=host/rign?chunk=65536")
     except UsageError as error:
         seen["error"] = str(error)
+    return seen
+
+
+def give_settings(rank: int, job: Job) -> dict:
+    """The sizes of a tune without sizes, which are those of the setting collective_multi_kernel_hints."""
+    seen = {"sizes": []}
+    os.environ["COTUNE_COLLECTIVE_MULTI_KERNEL_HINTS"] = "2K"
+    for name, settings in (
+        ("of_environment", None),
+        ("own", {"collective_multi_kernel_hints": [1024, 4096], "enable_collective_multitemplate": False}),
+    ):
+        cells = []
+        with job.group(rank, name, settings=settings) as group:
+            group.tune(collectives=["all_reduce", "broadcast"], progress=lambda *cell: cells.append(cell))  # noqa: B023
+        seen["sizes"].append(list(dict.fromkeys(cells)))
+    seen["errors"] = []
+    for settings in (
+        {"collective_benchmark_runs": 5}, {"max_fusion_depth": 9.5}, {"fusion_speedup_threshold": True}, {"budget": "1s\nforce=x"},
+        {"collective_fusion_enabled": True, "enable_custom_op_fusion": False},
+    ):  # fmt: skip
+        try:
+            job.group(rank, "refused", settings=settings)
+        except UsageError as error:
+            seen["errors"].append(str(error))
     return seen
 
 
@@ -109,6 +134,28 @@ class TableTest(RanksTest):
             self.assertEqual(seen["tuned"][0], seen["loaded"][0])
         self.assertEqual(answers[0]["tuned"], answers[1]["tuned"])
         self.assertNotEqual(answers[0]["tuned"][0], 0)
+
+    def test_settings_of_a_group_count_more_than_the_environment(self):
+        for seen in self.run_ranks(give_settings):
+            of_environment, own = seen["sizes"]
+            self.assertEqual(
+                of_environment, [(1, 2, "all_reduce sum f32, 2048 bytes"), (2, 2, "broadcast f32, 2048 bytes")]
+            )
+            # One collective after the other: each begins to count anew.
+            self.assertEqual(
+                own,
+                [
+                    (1, 2, "all_reduce sum f32, 1024 bytes"), (2, 2, "all_reduce sum f32, 4096 bytes"),
+                    (1, 2, "broadcast f32, 1024 bytes"), (2, 2, "broadcast f32, 4096 bytes"),
+                ],
+            )  # fmt: skip
+            unknown, fraction, switch, line_break, aliases = seen["errors"]
+            self.assertIn('unknown setting "collective_benchmark_runs" (cotune_group_options.settings)', unknown)
+            self.assertIn("did you mean collective_benchmark_nruns?", unknown)
+            self.assertIn('bad value "9.500000000" for max_fusion_depth (cotune_group_options.settings)', fraction)
+            self.assertIn('bad value "on" for fusion_speedup_threshold', switch)
+            self.assertIn("has a line break", line_break)
+            self.assertIn("both are names of one setting", aliases)
 
     def test_a_forced_choice_runs_and_is_not_measured(self):
         for seen in self.run_ranks(force_choices):

@@ -170,7 +170,8 @@ Status ApplyFlags(const SettingSources& sources, Resolution& resolution) {
       return Fail(ErrorCode::kInternal,
                   fmt::format("a flag sets \"{}\", which is no setting", name));
     }
-    COTUNE_RETURN_IF_ERROR(Assign(*spec, name, text, FlagName(name), resolution));
+    const std::string origin = sources.flags_origin.empty() ? FlagName(name) : sources.flags_origin;
+    COTUNE_RETURN_IF_ERROR(Assign(*spec, name, text, origin, resolution));
   }
   for (const std::string& text : sources.backend_flags) {
     const size_t equals = text.find('=');
@@ -230,6 +231,34 @@ Status ReconcileRounds(ResolvedSettings& resolved) {
 }
 
 }  // namespace
+
+Result<std::map<std::string, std::string>> ParseSettingLines(std::string_view text,
+                                                             std::string_view where) {
+  std::map<std::string, std::string> found;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty()) continue;
+    const size_t equals = line.find('=');
+    if (equals == std::string_view::npos) {
+      return Fail(ErrorCode::kUsage, fmt::format("\"{}\" is not a setting", line),
+                  std::string(where), "it is not of the form NAME=VALUE",
+                  "write for example collective_benchmark_nruns=20");
+    }
+    const std::string name(line.substr(0, equals));
+    if (FindSetting(name) == nullptr) {
+      return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", name),
+                  std::string(where), KnownNamesText(name, SettingNames()),
+                  "see `cotune config show`");
+    }
+    if (!found.emplace(name, line.substr(equals + 1)).second) {
+      return Fail(ErrorCode::kUsage, fmt::format("\"{}\" stands twice among the settings", name),
+                  std::string(where), "", "keep one of them");
+    }
+  }
+  return found;
+}
 
 Result<ResolvedSettings> ResolveSettings(const SettingSources& sources) {
   Resolution resolution;

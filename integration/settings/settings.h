@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/status.h"
@@ -20,6 +21,7 @@ struct SettingSources {
   std::optional<std::string> settings_file;  // --config
   std::map<std::string, std::string> flags;  // name or alias of a setting -> text
   std::vector<std::string> backend_flags;    // --set texts, "host.slot_bytes=1M"
+  std::string flags_origin{};                // the origin of all flags; empty: "--budget", ...
 };
 
 struct ResolvedSettings {
@@ -33,6 +35,11 @@ struct ResolvedSettings {
   std::string settings_file;          // that was read; "" when there is none
   std::vector<std::string> warnings;  // unknown COTUNE_ variables, with the nearest name
 };
+
+// Settings as lines of "name=value", as flags. `where` names their place. kUsage: a line without
+// '=', a name that no setting has, with the nearest one, or one that stands twice.
+Result<std::map<std::string, std::string>> ParseSettingLines(std::string_view text,
+                                                             std::string_view where);
 
 // The settings file is --config, else COTUNE_CONFIG, else $XDG_CONFIG_HOME/cotune/config.toml (or
 // ~/.config/cotune/config.toml) when that exists. kUsage: a value that does not fit, with origin

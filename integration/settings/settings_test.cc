@@ -329,6 +329,28 @@ TEST_F(SettingsTest, AKeyThatStandsTwiceIsAnError) {
   EXPECT_EQ(error.cause, "the first is in line 1");
 }
 
+TEST_F(SettingsTest, LinesAreFlagsOfOnePlace) {
+  SettingSources sources;
+  sources.environment = {{"COTUNE_BUDGET", "7s"}};
+  sources.flags_origin = "options";
+  sources.flags = ParseSettingLines("budget=5s\n\nforce=all_reduce=host/ring", "options").value();
+  const ResolvedSettings resolved = ResolveSettings(sources).value();
+  EXPECT_EQ(resolved.values.budget_ns, 5'000'000'000);
+  EXPECT_EQ(resolved.values.force.text(), "all_reduce=host/ring");
+  EXPECT_EQ(resolved.origins.at("budget"), "options");
+}
+
+TEST_F(SettingsTest, RefusesLinesThatAreNoSettings) {
+  for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"budget", "\"budget\" is not a setting (options): it is not of the form NAME=VALUE"},
+           {"bugdet=5s", "unknown setting \"bugdet\" (options): known: "},
+           {"budget=1s\nbudget=1s", "\"budget\" stands twice among the settings (options)"}}) {
+    const auto parsed = ParseSettingLines(text, "options");
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_THAT(parsed.error().ToText(), ::testing::HasSubstr(expected));
+  }
+}
+
 TEST_F(SettingsTest, FindsTheFileOfTheUser) {
   WriteFile("cotune/config.toml", "budget = 7s\n");
   SettingSources sources;

@@ -52,6 +52,29 @@ def force_text(force: "Mapping[str, str] | str | None") -> str | None:
     return ",".join(f"{collective}={choice}" for collective, choice in force.items())
 
 
+def settings_text(settings: "Mapping[str, object] | None") -> str | None:
+    """The lines of settings by name."""
+    if settings is None:
+        return None
+    for name, value in settings.items():
+        if "\n" in f"{name}{value}":
+            raise usage_error(f"{value!r} has a line break", f"setting {name}")
+    return "\n".join(f"{name}={_setting_value(value)}" for name, value in settings.items())
+
+
+def _setting_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, float):
+        # Without an exponent, which durations do not have.
+        return f"{value:.9f}"
+    if isinstance(value, Sequence):
+        return ",".join(map(_setting_value, value))
+    return str(value)
+
+
 def nanoseconds(seconds: float, where: str) -> int:
     rounded = round(seconds * 1e9)
     if rounded <= 0:

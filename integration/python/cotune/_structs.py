@@ -145,6 +145,7 @@ class GroupOptions(Struct):
         ("store", ctypes.POINTER(Store)),
         ("functions", ctypes.POINTER(Functions)),
         ("force", _TEXT),
+        ("settings", _TEXT),
     ]
 
 

@@ -8,7 +8,15 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 from cotune import _structs
-from cotune._creation import create, created_error, encoded, force_text, joined, nanoseconds
+from cotune._creation import (
+    create,
+    created_error,
+    encoded,
+    force_text,
+    joined,
+    nanoseconds,
+    settings_text,
+)
 from cotune._handle import GroupHandle
 from cotune._interrupt import keeper
 from cotune._native import library
@@ -59,6 +67,7 @@ class Group:
         ignores_database: bool = False,
         functions: Functions | None = None,
         force: "Mapping[str, str] | str | None" = None,
+        settings: "Mapping[str, object] | None" = None,
     ):
         """Joins the job and makes its group of all ranks.
 
@@ -84,6 +93,10 @@ class Group:
           force: the choices that collectives run whatever was measured, {"all_reduce": "host/ring"}
             or "all_reduce=host/ring", equal on all ranks; a call for which one is refused or not
             listed runs what it would run otherwise. None: the setting force.
+          settings: settings of this group and those split from it by name, which count more than the
+            environment and the settings file: {"collective_benchmark_nruns": 20,
+            "collective_pre_sync_timeout": "5s"}. Values are texts as in the file, numbers, bools,
+            or lists of them.
 
         Raises UsageError for options that do not fit together, RankLostError or DeadlineError when
         ranks do not come in time, MachineError and PluginError when no backend can be used. One
@@ -107,6 +120,7 @@ class Group:
             call_timeout_ns=nanoseconds(call_timeout_s, "call_timeout_s"),
             ignores_database=int(ignores_database),
             force=encoded(force_text(force)),
+            settings=encoded(settings_text(settings)),
         )
         if world_size is not None and world_size < 1:
             raise usage_error(

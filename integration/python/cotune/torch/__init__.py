@@ -35,6 +35,7 @@ from cotune.torch import (
     declarations,
     explanation,
     groups,
+    job_settings,
     option_values,
     report,
     start,
@@ -45,16 +46,19 @@ from cotune.torch.groups import GroupEntry, TuneSettings, group_of
 from cotune.torch.log import log
 from cotune.torch.settings import Settings
 
-_TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)}
+_TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)} - {"settings"} | set(job_settings.ALLOWED)
 
 
-def _prepare(chosen: dict[str, Any]) -> dict[str, bool]:
-    """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's."""
+def _prepare(chosen: dict[str, Any], replaces: bool = False) -> dict[str, Any]:
+    """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's.
+
+    With `replaces` the options of tunes that are not given get their defaults, and without it they stay if none is given.
+    """
     option_values.check(chosen)
     start.start()
     groups.drop_stale()
     tune = {name: chosen.pop(name) for name in list(chosen) if name in _TUNE_OPTIONS}
-    if tune:
+    if tune or replaces:
         groups.configure(TuneSettings.of(**tune))
     if "tables" in chosen:
         report.show_tables(chosen.pop("tables"))
@@ -64,15 +68,15 @@ def _prepare(chosen: dict[str, Any]) -> dict[str, bool]:
 def enable(**chosen: Any) -> None:
     """Lets all that is compiled from now on use cotune. A second call replaces the settings.
 
-    Options, equal on all ranks: those of the pass (see Settings), those of tunes (see TuneSettings; they count for
-    groups that no operator has used yet), and tables=False, which keeps rank 0 from printing what a tune found.
+    Options, equal on all ranks: those of the pass (see Settings), those of tunes (see TuneSettings) and settings of cotune
+    (see job_settings.py), which count for groups that no operator has used yet, and tables=False, which keeps rank 0 from printing what a tune found.
     A pass that is in Inductor's configuration runs before this one.
 
     With a PyTorch that is too old it warns and changes nothing. Raises TypeError for an unknown option.
     """
     if not start.fits():
         return
-    activation.enable(**_prepare(chosen))
+    activation.enable(**_prepare(chosen, replaces=True))
 
 
 @contextlib.contextmanager

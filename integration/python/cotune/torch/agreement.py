@@ -235,7 +235,7 @@ class Agreement:
     def _first_sizes(self, owner: Owner, key: Key) -> Entry:
         """Settles the sizes of an owner's first tune. Returns what is tuned."""
         if self._device < 0:
-            return owner.settle_near(key)
+            return owner.settle_all() if owner.has_chosen_sizes else owner.settle_near(key)
         # A later tune would block the host where NCCL does not, and drop plans that a capture needs. A GPU measures the
         # whole grid in seconds.
         entry = owner.settle_all()

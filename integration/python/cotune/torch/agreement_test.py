@@ -19,7 +19,7 @@ import torch.distributed as dist
 from cotune.constants import Result
 from cotune.errors import RankLostError, UsageError
 from cotune.torch import agreement, compat, groups, library, owners, report
-from cotune.torch.manifest import Entry, by_size, parse_manifest
+from cotune.torch.manifest import Entry, by_size, grid, parse_manifest
 from cotune.torch.testing.counters import Counters
 
 _WAIT_S = 5.0
@@ -70,6 +70,8 @@ class ProgramsTest(unittest.TestCase):
         for each in (
             mock.patch.object(library, "load", lambda: self.functions),
             mock.patch.object(library, "is_there", lambda: True),
+            # Whatever rows a manifest has are those of the grid.
+            mock.patch.object(owners, "grid", lambda *_: mock.ANY),
         ):
             each.start()
             self.addCleanup(each.stop)
@@ -84,6 +86,11 @@ class ProgramsTest(unittest.TestCase):
         for each in ranks:
             each._tune_and_agree(CALL, programs)
         return [call.args[2].decode() for call in self.functions.cotune_torch_group_decide.call_args_list]
+
+    def test_all_sizes_that_the_user_has_chosen_are_tuned_at_the_first_call(self) -> None:
+        with mock.patch.object(owners, "grid", grid):
+            found = self._tuned(*[f"any rows 1,16,256: {RELU}"] * 2)
+        self.assertEqual(found, [f"any rows 1,16,256: {RELU}"] * 2)
 
     def test_a_program_that_ranks_have_at_some_sizes_is_tuned_at_these(self) -> None:
         found = self._tuned(f"rows 8,16: {RELU}", f"rows 8: {RELU}")
@@ -152,6 +159,8 @@ class SizesTest(unittest.TestCase):
         for each in (
             mock.patch.object(library, "load", lambda: self.functions),
             mock.patch.object(library, "is_there", lambda: True),
+            # Whatever rows a manifest has are those of the grid.
+            mock.patch.object(owners, "grid", lambda *_: mock.ANY),
             mock.patch.dict(groups._entries, {("g", -1): self.entry}),
             mock.patch.object(groups, "ensure", mock.Mock()),
             mock.patch.object(torch.ops, "cotune", self.operators, create=True),

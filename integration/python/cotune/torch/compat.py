@@ -121,6 +121,24 @@ def has_lowering(op: Any) -> bool:
     return op in getattr(lowering(), "lowerings", {})
 
 
+def changed_benchmark_options() -> dict[str, Any]:
+    """Inductor's options of collective benchmarks that the user has changed, by the names of cotune's settings.
+
+    A torch without these options has none that are changed.
+    """
+    config = inductor_config()
+    # With the values that they have in every torch that has them.
+    options = {
+        "collective_benchmark_nruns": ("collective_benchmark_nruns", 50),
+        "collective_benchmark_timeout": ("collective_autotune_timeout", 30.0),
+    }
+    return {
+        setting: getattr(config, option)
+        for option, (setting, default) in options.items()
+        if getattr(config, option, default) != default
+    }
+
+
 def locality_option() -> str:
     """The option of Inductor that moves nodes next to their readers before the passes of users run; "" if there is none."""
     name = "reorder_for_locality"

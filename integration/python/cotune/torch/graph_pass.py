@@ -157,7 +157,7 @@ def _rewrite(
     for region in found.regions:
         # An operand may have been a member of a region that is replaced already.
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
-        decision = _decision(region)
+        decision = _decision(region, settings)
         text = in_one_line(decision.text)
         entry = manifest.Entry(text, tuple(decision.rows), manifest.has_any_rows(region))
         entries.setdefault(region.group, []).append(entry)
@@ -193,13 +193,13 @@ def _left_decision(
     )
 
 
-def _decision(region: Region) -> decisions.ProgramDecision:
+def _decision(region: Region, settings: Settings) -> decisions.ProgramDecision:
     return decisions.ProgramDecision(
         region.program.to_text(),
         region.group,
         [node.name for node in region.collectives],
         len(region.members),
-        manifest.rows_of(region),
+        manifest.rows_of(region, settings),
         list(dict.fromkeys(region.stops)),
         origins.of_nodes([*region.collectives, *region.members]),
     )

@@ -26,7 +26,7 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError, error_of
 from cotune.group import Group
-from cotune.torch import compat, function_choices, library, option_values
+from cotune.torch import compat, function_choices, job_settings, library, option_values
 from cotune.torch.log import LinesOfGroup, log
 from cotune.torch.meeting import Place
 from cotune.torch.origins import Origin
@@ -62,6 +62,7 @@ class TuneSettings:
         which is no limit if nobody has set it.
       numerics: "any": whatever is fastest; "same": only choices whose bits are those of the default.
       database: the file that keeps what was tuned; "": the machine's own; None: none.
+      settings: settings of cotune by their names, as job_settings.py has them.
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
         refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
     """
@@ -71,12 +72,15 @@ class TuneSettings:
     numerics: str = "any"
     database: str | os.PathLike[str] | None = ""
     force: Mapping[str, str] | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, **options: Any) -> TuneSettings:
         """Settings of named options. Raises TypeError for an unknown name or a value that cannot be."""
         option_values.check(options)
-        return cls(**options)
+        own = {name: value for name, value in options.items() if name not in job_settings.ALLOWED}
+        named = {name: value for name, value in options.items() if name in job_settings.ALLOWED}
+        return cls(**own, settings=named)
 
     def budgets_s(self) -> tuple[float, float]:
         """The budget of the first tune of a group, and that of each later one; 0: the setting `budget`."""
@@ -398,6 +402,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 ignores_database=_settings.database is None,
                 functions=function_choices.functions_of(process_group, meeting.store, f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"),
                 force=_settings.force,
+                settings=job_settings.with_defaults(_settings.settings),
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = _reason_of(error)

@@ -14,6 +14,7 @@ from typing import Any
 
 from cotune.torch.program_text import ONE, Program
 from cotune.torch.region import Region
+from cotune.torch.settings import Settings
 
 _SEPARATOR = " | "
 # Inductor's C++ wrapper writes texts into its source as they are; "|" separates the programs.
@@ -62,15 +63,26 @@ def _rows(region: Region) -> Any:
     return region.rows if region.rows is not None else region.share * region.world_size
 
 
-def rows_of(region: Region) -> list[int]:
+def rows_of(region: Region, settings: Settings) -> list[int]:
     """The row counts for which a region's program may be tuned, ascending and not empty.
 
-    A static size gives one count, and a symbolic size those of `grid`.
+    A static size gives one count, and a symbolic size those that the user has chosen, or those of `grid`.
     """
     if region.program.first_collective_type().rows == ONE:
         return [1]
     rows = _rows(region)
-    return [rows] if isinstance(rows, int) else grid(region.program, region.world_size)
+    if isinstance(rows, int):
+        return [rows]
+    return _chosen_rows(region.program, region.world_size, settings) or grid(region.program, region.world_size)
+
+
+def _chosen_rows(program: Program, world_size: int, settings: Settings) -> list[int]:
+    """The row counts that the user has chosen, as far as they fit the program."""
+    unit = world_size if _needs_shares(program) else 1
+    first = program.first_collective_type()
+    row_bytes = first.columns * bytes_of(first.dtype)
+    by_bytes = (max(1, each // (row_bytes * unit)) * unit for each in settings.collective_multi_kernel_hints)
+    return sorted({*(each for each in settings.rows if each % unit == 0), *by_bytes})
 
 
 def grid(program: Program, world_size: int) -> list[int]:

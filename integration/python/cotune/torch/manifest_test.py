@@ -48,6 +48,27 @@ class RowsTest(unittest.TestCase):
         found = self._rows(self._all_gather, torch.ones(15, 8))
         self.assertEqual(found, [2 * 4**step for step in range(2, 11)])
 
+    def _chosen(self, function, columns: int, **option: tuple[int, ...]) -> list[int]:
+        x = torch.ones(48, columns)
+        torch._dynamo.mark_dynamic(x, 0)
+        (program,) = explained(function, x, **option)["programs"]
+        return program["rows"]
+
+    def test_chosen_rows(self) -> None:
+        self.assertEqual(self._chosen(self._all_reduce, 8, rows=(256, 1, 15)), [1, 15, 256])
+        # Two ranks have no equal shares of the others.
+        self.assertEqual(self._chosen(self._all_gather, 8, rows=(256, 1, 15)), [256])
+        self.assertEqual(self._chosen(self._all_gather, 8, rows=(1, 15)), self._rows(self._all_gather, torch.ones(48, 8)))
+
+    def test_hints_are_bytes_of_the_first_collective(self) -> None:
+        hints = (16, 1024, 1040, 65536)
+        self.assertEqual(self._chosen(self._all_reduce, 8, collective_multi_kernel_hints=hints), [1, 32, 2048])
+        self.assertEqual(self._chosen(self._all_gather, 8, collective_multi_kernel_hints=hints), [2, 32, 2048])
+
+    def test_static_rows_stay_as_they_are(self) -> None:
+        (program,) = explained(self._all_reduce, torch.ones(48, 8), rows=(1, 16))["programs"]
+        self.assertEqual(program["rows"], [48])
+
 
 class TextTest(unittest.TestCase):
     def test_text_is_read_back(self) -> None:

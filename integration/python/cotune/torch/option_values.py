@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cotune.torch import job_settings
+
 # As many nanoseconds fit 64 bits.
 _SECONDS_MAX = 9e9
 
@@ -30,6 +32,16 @@ def _is_force(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
 
 
+# More row counts than a tune measures in any sensible time.
+_SIZES_MAX = 64
+
+
+def _is_sizes(value: Any) -> bool:
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= _SIZES_MAX:
+        return False
+    return all(isinstance(each, int) and not isinstance(each, bool) and 0 < each < 2**40 for each in value)
+
+
 _SWITCH: tuple[Callable[[Any], bool], str] = (_is_switch, "True or False")
 
 # Those of Settings, those of TuneSettings, and that of the tables.
@@ -44,12 +56,28 @@ _ALLOWED = {
         'a dict from collectives to ids of choices, such as {"all_reduce": "nccl/auto"}, or None for the setting force',
     ),
     "tables": _SWITCH,
+    "rows": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of rows"),
+    "collective_multi_kernel_hints": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of bytes"),
+    **job_settings.ALLOWED,
+}
+
+# Names of the original design and of PyTorch that are no options, and what serves instead.
+_INSTEAD = {
+    "collective_benchmark_timeout": "PyTorch's option of that name counts where collective_autotune_timeout is not given",
+    "force_extern_kernel_in_multi_template": 'give force={"all_reduce": "host/ring?chunk=65536"}',
+    "return_multi_template": "enable_collective_multitemplate=True defers the decision to the end of the graph",
+    "benchmark_epilogue_fusion": "that option of Inductor is about its own kernels; give benchmark_collective_epilogue_fusion",
+    "process_group": "each collective names its own group",
+    "is_collective": "cotune knows collectives by their operators; declare_collective() declares others",
+    "max_autotune": "cotune tunes whatever it takes; tunes=False keeps it from tuning",
 }
 
 
 def check(options: Mapping[str, Any]) -> None:
     """Raises TypeError for an unknown option, and for a value that cannot be."""
     for name, value in options.items():
+        if name in _INSTEAD:
+            raise TypeError(f"'{name}' is no option of cotune: {_INSTEAD[name]}")
         if name not in _ALLOWED:
             near = difflib.get_close_matches(name, _ALLOWED, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -57,3 +85,6 @@ def check(options: Mapping[str, Any]) -> None:
         is_allowed, allowed = _ALLOWED[name]
         if not is_allowed(value):
             raise TypeError(f"option '{name}' is {allowed}, and not {value!r}")
+    job_settings.check_pairs(options)
+    if "rows" in options and "collective_multi_kernel_hints" in options:
+        raise TypeError("options 'rows' and 'collective_multi_kernel_hints' both give the sizes of dynamic programs; give one of them")

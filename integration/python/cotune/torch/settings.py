@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from cotune.torch.option_values import check
 
@@ -21,6 +22,9 @@ class Settings:
         are equal; with splits that are equal on one rank by chance the ranks would wait for each
         other.
       export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
+      rows: the row counts at which programs with dynamic rows are tuned, all of them at the first call. A count of which the
+        ranks have no equal shares is left out if a program needs them. Empty: those of a fixed grid, as they come.
+      collective_multi_kernel_hints: the same by the bytes of a program's first collective.
     """
 
     epilogues: bool = True
@@ -28,9 +32,11 @@ class Settings:
     overlap: bool = False
     all_to_all: bool = False
     export: bool = False
+    rows: tuple[int, ...] = ()
+    collective_multi_kernel_hints: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, **options: bool) -> Settings:
+    def of(cls, **options: Any) -> Settings:
         """Settings of named options. Raises TypeError for an unknown name or another type."""
         check(options)
-        return cls(**options)
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in options.items()})

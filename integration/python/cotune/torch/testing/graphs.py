@@ -28,7 +28,7 @@ def fake_group() -> str:
     return dist.group.WORLD.group_name
 
 
-def explained(function: Callable[..., Any], *tensors: Any, **options: bool) -> dict[str, Any]:
+def explained(function: Callable[..., Any], *tensors: Any, **options: Any) -> dict[str, Any]:
     """Compiles and runs a function. Returns the decisions about its one graph."""
     fake_group()
     decisions.clear()
