@@ -127,7 +127,8 @@ void Race::EliminateBeyondLimit() {
   std::vector<std::pair<int64_t, size_t>> by_time;
   for (const size_t i : Racing()) {
     // A choice of few samples may be the fastest.
-    const bool has_enough = static_cast<int32_t>(choices_[i].samples_ns.size()) >= rules_.min_rounds;
+    const bool has_enough =
+        static_cast<int32_t>(choices_[i].samples_ns.size()) >= rules_.min_rounds;
     if (i != default_index_ && has_enough) {
       by_time.emplace_back(choices_[i].interval.median_ns, i);
     }

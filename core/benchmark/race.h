@@ -30,7 +30,7 @@ struct RaceRules {
   int32_t max_rounds = 50;
   double noise_percent = 2.0;  // survivors all within it of the leader: nothing left to learn
   // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
-  std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.25}};
+  std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.15}};
   std::vector<FieldLimit> limits = {{1, 12}, {2, 6}, {4, 3}};  // ascending; beside the default
 };
 

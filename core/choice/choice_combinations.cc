@@ -123,8 +123,9 @@ std::vector<Choice> ChoiceCombinations::Best(std::span<const Verdict> verdicts) 
   std::vector<std::vector<size_t>> positions;
   const size_t count = choices_of_each();
   for (size_t group = 0; group < groups_.size(); ++group) {
-    positions.push_back(Fastest(group, verdicts, count));
-    KeepLevel(group, verdicts, positions.back());
+    std::vector<size_t>& fastest = positions.emplace_back(Fastest(group, verdicts));
+    if (form_ == Form::kRewritten || has_regions()) KeepLevel(group, verdicts, fastest);
+    fastest.resize(std::min(fastest.size(), count));
   }
   std::vector<Choice> combined;
   for (const Pick& pick : Product(positions)) {
@@ -150,12 +151,11 @@ std::vector<size_t> ChoiceCombinations::OthersOfFamilies(size_t group,
   const Equal& of_group = groups_[group];
   std::vector<std::string> families = {FamilyOf(of_group.choices[fastest].id)};
   const Verdict* const best = VerdictOf(group, fastest, verdicts);
-  const std::vector<size_t> by_time = Fastest(group, verdicts, of_group.choices.size());
+  const std::vector<size_t> by_time = Fastest(group, verdicts);
   const auto in_region = std::find_if(by_time.begin(), by_time.end(),
                                       [&](size_t i) { return i >= of_group.bare_choices; });
   if (in_region != by_time.end()) {
-    const auto region_ns =
-        static_cast<double>(VerdictOf(group, *in_region, verdicts)->median_ns);
+    const auto region_ns = static_cast<double>(VerdictOf(group, *in_region, verdicts)->median_ns);
     const bool is_near = region_ns <= kRegionBehindMax * static_cast<double>(best->median_ns);
     if (is_near) families.push_back(FamilyOf(of_group.choices[*in_region].id));
   }
@@ -223,13 +223,15 @@ size_t ChoiceCombinations::choices_of_each() const {
 }
 
 bool ChoiceCombinations::has_all_first() const {
-  const bool has_regions = std::any_of(groups_.begin(), groups_.end(), [](const Equal& group) {
-    return group.choices.size() > group.bare_choices;
-  });
   const bool has_others = std::any_of(groups_.begin(), groups_.end(), [](const Equal& group) {
     return std::count(group.is_first.begin(), group.is_first.end(), false) > 0;
   });
-  return !has_others && has_all_bare_first() && (!has_regions || groups_with_several() == 1);
+  return !has_others && has_all_bare_first() && (!has_regions() || groups_with_several() == 1);
+}
+
+bool ChoiceCombinations::has_regions() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Equal& group) { return group.choices.size() > group.bare_choices; });
 }
 
 size_t ChoiceCombinations::best_max() const {
@@ -238,8 +240,8 @@ size_t ChoiceCombinations::best_max() const {
   const size_t count = choices_of_each();
   size_t others = 0;
   for (const Equal& group : groups_) {
-    const auto left_out = static_cast<size_t>(
-        std::count(group.is_first.begin(), group.is_first.end(), false));
+    const auto left_out =
+        static_cast<size_t>(std::count(group.is_first.begin(), group.is_first.end(), false));
     product *= std::min(count, group.choices.size() - left_out);
     others += left_out;
   }
@@ -273,8 +275,8 @@ std::vector<ChoiceCombinations::Pick> ChoiceCombinations::Product(
   return picks;
 }
 
-std::vector<size_t> ChoiceCombinations::Fastest(size_t group, std::span<const Verdict> verdicts,
-                                                size_t count) const {
+std::vector<size_t> ChoiceCombinations::Fastest(size_t group,
+                                                std::span<const Verdict> verdicts) const {
   std::vector<std::pair<int64_t, size_t>> by_time;
   std::vector<size_t> without_time;
   for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
@@ -290,7 +292,6 @@ std::vector<size_t> ChoiceCombinations::Fastest(size_t group, std::span<const Ve
   for (const auto& [median_ns, i] : by_time) fastest.push_back(i);
   // The defaults of the other collectives may be what failed.
   if (fastest.empty()) fastest = std::move(without_time);
-  fastest.resize(std::min(fastest.size(), count));
   return fastest;
 }
 

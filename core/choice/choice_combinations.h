@@ -40,8 +40,9 @@ class ChoiceCombinations {
            std::vector<Choice> choices);
 
   // All combinations of collectives by themselves if they are 64 or fewer and the form is that of
-  // the program as it is, or if only one problem has several choices; else the default of each collective, and what differs from that in one.
-  // Choices in regions follow, one at a time among defaults.
+  // the program as it is, or if only one problem has several choices; else the default of each
+  // collective, and what differs from that in one. Choices in regions follow, one at a time among
+  // defaults.
   std::vector<Choice> First() const;
   // Returns whether First() has all of them, so that there is no second race.
   bool has_all_first() const;
@@ -50,10 +51,11 @@ class ChoiceCombinations {
 
   // A second race adds these: combinations of the fastest choices of each collective, 16 at most,
   // that have no verdict yet. A choice is judged by the verdict of the combination that leaves the
-  // defaults for it alone. A choice counts if it may be the fastest of its collective: its interval
-  // begins at or below the median of the fastest. Where none of a collective's has a time, because
-  // the default of another one fails, the first of its list that have raced count. The other
-  // choices of the fastest families follow, one at a time in the combination of the fastest.
+  // defaults for it alone. In a rewritten form, and beside regions, a choice counts if it may be
+  // the fastest of its collective: its interval begins at or below the median of the fastest. Where
+  // none of a collective's has a time, because the default of another one fails, the first of its
+  // list that have raced count. The other choices of the fastest families follow, one at a time in
+  // the combination of the fastest.
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
 
   // Guesses the time of the fastest combination: the time of the defaults, less what the fastest
@@ -82,13 +84,14 @@ class ChoiceCombinations {
   // no part of them.
   size_t groups_with_several() const;
   bool has_all_bare_first() const;
+  bool has_regions() const;
   // How many choices of each group the second race combines.
   size_t choices_of_each() const;
   Pick Defaults() const;
   // All picks that take one of these positions for each group.
   static std::vector<Pick> Product(const std::vector<std::vector<size_t>>& positions);
-  // The positions in a group's list of those that a second race combines.
-  std::vector<size_t> Fastest(size_t group, std::span<const Verdict> verdicts, size_t count) const;
+  // The positions in a group's list of those that a second race may combine, the fastest first.
+  std::vector<size_t> Fastest(size_t group, std::span<const Verdict> verdicts) const;
   // Keeps those of the fastest choices of a group whose intervals do not lie above the median of
   // the first one.
   void KeepLevel(size_t group, std::span<const Verdict> verdicts,

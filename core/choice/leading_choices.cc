@@ -53,8 +53,8 @@ std::vector<bool> LeadingChoices(std::span<const Choice> choices, const ChoiceId
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& choice = choices[i];
     Family& family = families[FamilyOf(choice.id)];
-    const bool has_default_numbers = choice.id.backend() == default_id.backend() &&
-                                     NumbersOf(choice.id) == default_numbers;
+    const bool has_default_numbers =
+        choice.id.backend() == default_id.backend() && NumbersOf(choice.id) == default_numbers;
     const bool is_cheaper =
         !family.has_default_numbers && choice.cost_us < choices[family.leading].cost_us;
     if (family.members.empty() || has_default_numbers || is_cheaper) family.leading = i;
