@@ -59,7 +59,8 @@ class ChoiceCombinations {
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
 
   // Guesses the time of the fastest combination: the time of the defaults, less what the fastest
-  // choice of each collective saves among them. INT64_MAX if the defaults have no time.
+  // choice of each collective saves among them, if it saves more than the noise: its interval ends
+  // below the median of the defaults. INT64_MAX if the defaults have no time.
   int64_t GuessBestNs(std::span<const Verdict> verdicts) const;
 
   // Finds any combination, also one that is in neither race; nothing for another id.

@@ -49,9 +49,9 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
+  cell->operands.reset();
   COTUNE_RETURN_IF_ERROR(decided);
   cell->callers.clear();
-  cell->operands.reset();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   ++state_.outcome.measured_cells;
   Report(*decided);
