@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kBestMax = 16;
 constexpr size_t kBestOfRewrittenMax = 8;
 
-// How much slower than the fastest choice of its collective the fastest one with a region may be
-// for others of its family to race: their parameters may make up for so much.
+// Others of the family of the fastest choice with a region race if that takes at most so many times
+// as long as the fastest choice of its collective: their parameters may make up for so much.
 constexpr double kRegionBehindMax = 1.05;
 
 const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id) {
@@ -31,8 +31,8 @@ bool HasRaced(const Verdict* verdict) {
          (verdict->outcome == Outcome::kTimed || verdict->outcome == Outcome::kOutpaced);
 }
 
-// How many choices of each of `groups` groups, one at least, give best_max combinations or fewer; 1
-// at least.
+// Returns the number of choices of each of `groups` groups, one at least, that gives best_max
+// combinations or fewer; 1 at least.
 size_t ChoicesOfEach(size_t groups, size_t best_max) {
   size_t count = 1;
   while (true) {

@@ -75,7 +75,7 @@ class ChoiceCombinations {
     std::vector<Choice> choices;
     size_t bare_choices = 0;  // Number of choices without a region, which come first.
     size_t default_index = 0;
-    std::vector<bool> is_first{};  // of each choice: it has a part in First()
+    std::vector<bool> is_first{};  // the choices that First() has
 
     size_t first_bare_choices() const;
   };
@@ -86,7 +86,7 @@ class ChoiceCombinations {
   size_t groups_with_several() const;
   bool has_all_bare_first() const;
   bool has_regions() const;
-  // How many choices of each group the second race combines.
+  // The number of choices of each group that the second race combines.
   size_t choices_of_each() const;
   Pick Defaults() const;
   // All picks that take one of these positions for each group.

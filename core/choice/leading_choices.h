@@ -1,4 +1,4 @@
-// Which of the choices of one collective race first, where not all of them do.
+// The choices of one collective that race first, if not all of them do.
 #ifndef COTUNE_CORE_CHOICE_LEADING_CHOICES_H_
 #define COTUNE_CORE_CHOICE_LEADING_CHOICES_H_
 

@@ -24,7 +24,7 @@ struct CellPlace {
 struct TuneCell {
   CellPlace place;
   std::vector<std::unique_ptr<ChoiceCaller>> callers{};  // none once it is measured
-  std::unique_ptr<CellOperands> operands{};              // of its last heat, until it is measured
+  std::unique_ptr<CellOperands> operands{};              // the last heat's, until it is measured
 };
 
 }  // namespace cotune
