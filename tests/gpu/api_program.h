@@ -44,6 +44,8 @@ class ApiProgram {
   // Makes the call ready without making it.
   Status Prepare(cotune_group* group);
   Status Enqueue(cotune_group* group);
+  // The choice that a call runs.
+  Result<std::string> Choice(cotune_group* group) const;
   // Compares the outputs of a call that is complete, and notes what is wrong.
   Status Check(uint32_t salt, std::string_view what);
 

@@ -74,7 +74,7 @@ def judge_fault(ends, victim: int, deadline_s: float) -> str:
     return ""
 
 
-# What --program says.
+# The values of --program.
 PROGRAMS = {"": "0", "program": "1", "fused program": "2"}
 
 
