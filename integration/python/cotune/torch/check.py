@@ -19,6 +19,8 @@ import datetime
 import json
 import os
 import platform
+import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -241,6 +243,16 @@ def _device(wanted: str) -> torch.device:
     return torch.device(kind, own)
 
 
+def _remove_when_terminated(folder: str) -> None:
+    """torchrun terminates the other ranks as soon as one has failed, which may be before they have removed their folder."""
+
+    def end(signal_number, frame):
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="cotune.torch.check", description="Checks that cotune works under torch.compile here.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="", help="what the tensors are on [cuda if there is a GPU]")
@@ -253,6 +265,7 @@ def main() -> int:
     store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cotune_check."))
+        _remove_when_terminated(folder)
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo", store=dist.PrefixStore("check_group", store), rank=rank,
             world_size=size, timeout=timeout,
