@@ -265,15 +265,6 @@ std::vector<Candidate> LegalRegions(const Legality& legality,
   return legal;
 }
 
-// Nothing if a backend may run operations around these collectives; else the reason.
-std::optional<std::string> WhyNoRegion(const ProgramGraph& graph,
-                                       const std::vector<size_t>& collectives) {
-  if (collectives.size() == 1) return std::nullopt;
-  const auto& first = std::get<CollectiveNode>(graph.nodes()[collectives.front()]);
-  if (first.collective != Collective::kBroadcast) return std::nullopt;
-  return "no backend runs operations inside of a bucket of broadcasts";
-}
-
 }  // namespace
 
 std::vector<Region> EnumerateRegions(const ProgramGraph& graph, size_t collective,
@@ -291,11 +282,8 @@ std::vector<Region> EnumerateRegions(const Legality& legality,
       std::max(kDepthGrownMin, std::min(rules.depth_max(), kDepthGrownMax - 1) + 1);
   RefusalList refused(refusals);
   std::vector<Region> regions;
-  const std::optional<std::string> no_region = WhyNoRegion(legality.graph(), collectives);
   for (Candidate& each : LegalRegions(legality, collectives, size, depth_max, refused)) {
-    if (no_region) {
-      refused.Add(each.key, *no_region);
-    } else if (auto reason = WhyLeftOut(legality.DepthOf(each.region), rules)) {
+    if (auto reason = WhyLeftOut(legality.DepthOf(each.region), rules)) {
       refused.Add(each.key, *std::move(reason));
     } else if (regions.size() == kRegionsMax) {
       refused.Add(each.key, fmt::format("beyond {} regions of a collective", kRegionsMax));

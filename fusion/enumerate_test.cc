@@ -218,24 +218,6 @@ TEST(EnumerateTest, RegionsOfEqualSurroundingsHaveOneOrder) {
   EXPECT_EQ(Find(graph, {}, 2).keys, first.keys);
 }
 
-// Buckets of all_reduces have regions; those of broadcasts are refused by every backend.
-TEST(EnumerateTest, BucketsOfBroadcastsHaveNoRegions) {
-  const auto bucket = [](const std::string& collective, const std::string& root,
-                         std::vector<Refusal>& refusals) {
-    const ProgramGraph graph = Graph(
-        "%x = input f32 [R, 8]\n%y = input f32 [R, 8]\n%s = " + collective + " %x" + root +
-        "\n%n = neg %s\n%t = " + collective + " %y" + root + "\n%m = neg %t\nreturn %n, %m\n");
-    return EnumerateRegions(Legality(graph), graph.collectives(), kSize, {}, refusals);
-  };
-  std::vector<Refusal> refusals;
-  EXPECT_THAT(bucket("all_reduce sum", "", refusals), SizeIs(1));
-  EXPECT_THAT(refusals, IsEmpty());
-  EXPECT_THAT(bucket("broadcast", ", root=1", refusals), IsEmpty());
-  EXPECT_THAT(refusals,
-              ElementsAre(Refused("fuse=1",
-                                  "no backend runs operations inside of a bucket of broadcasts")));
-}
-
 TEST(EnumerateTest, RefusalsNameTheFormOnce) {
   Form form = FormWithoutRegions("split", Graph(Chain("f32", 0, 6)));
   std::vector<Refusal> refusals;
