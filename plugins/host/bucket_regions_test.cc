@@ -439,6 +439,73 @@ TEST(ListedBuckets, OverwriteNothingThatAnotherCollectiveReads) {
   EXPECT_THAT(ListRegion(own).choices, Not(IsEmpty()));
 }
 
+// Tensors of one row with the factor of one number: after the first collective, before the second.
+AbiRegion ScaledRows(int ranks) {
+  AbiRegion region(ranks, 1);
+  const int x = region.Input(67, COTUNE_ROWS_ONE);
+  const int y = region.Input(3, COTUNE_ROWS_ONE);
+  const int factor = region.Input(1, COTUNE_ROWS_ONE);
+  const int of_x = region.Collective(COTUNE_ALL_REDUCE, x);
+  region.Return(region.Compute(COTUNE_NODE_MUL, {of_x, factor}));
+  const int scaled = region.Compute(COTUNE_NODE_MUL, {y, factor});
+  region.Return(region.Collective(COTUNE_ALL_REDUCE, scaled));
+  return region;
+}
+
+std::string RunScaledRows(const GroupForTest& group, const AbiRegion& region,
+                          const std::string& choice, int rank) {
+  constexpr float kFactor = 0.5f;  // products and sums of small numbers are exact
+  std::vector<float> x(67);
+  std::vector<float> y(3);
+  std::vector<float> of_x(67, -1);
+  std::vector<float> of_y(3, -1);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) + static_cast<float>(rank);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = 100 * static_cast<float>(i + 1);
+  cotune_error_t error = EmptyError();
+  const cotune_status_t status = RunRegion(
+      group.backend(), group.group(), region, choice.c_str(), {x.data(), y.data(), &kFactor},
+      {of_x.data(), of_y.data()}, MonotonicNs() + kLongNs, &error);
+  if (status != COTUNE_OK) return choice + ": " + error.message;
+  for (size_t i = 0; i < x.size(); ++i) {
+    // Three ranks, whose numbers add up to 3.
+    if (of_x[i] != (3 * static_cast<float>(i) + 3) * kFactor) {
+      return choice + " is wrong after it at " + std::to_string(i);
+    }
+  }
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (of_y[i] != 3 * y[i] * kFactor)
+      return choice + " is wrong before it at " + std::to_string(i);
+  }
+  return "";
+}
+
+TEST(ListedBuckets, MultiplyTensorsOfOneRowByOneNumber) {
+  const AbiRegion region = ScaledRows(3);
+  const std::vector<std::string> choices = ListRegion(region).choices;
+  ASSERT_THAT(choices, Contains(StartsWith("two_shot")));
+  JobForTest job;
+  RankProcesses ranks(3, [&](int rank) -> std::string {
+    const GroupForTest group(job.host(), "g", rank, AllRanks(3), MonotonicNs() + kLongNs);
+    if (group.status() != COTUNE_OK) return group.error().message;
+    for (const std::string& choice : choices) {
+      const std::string mistake = RunScaledRows(group, region, choice, rank);
+      if (!mistake.empty()) return mistake;
+    }
+    return "";
+  });
+  EXPECT_EQ(ranks.WaitAll(), "");
+}
+
+// All values are one number, each of its own row.
+TEST(ListedBuckets, MultiplyNumbersByANumber) {
+  AbiRegion region(2, 1);
+  const int x = region.Input(1, COTUNE_ROWS_ONE);
+  const int y = region.Input(1, COTUNE_ROWS_ONE);
+  region.Return(region.Collective(COTUNE_ALL_REDUCE, region.Compute(COTUNE_NODE_MUL, {x, y})));
+  region.Return(region.Collective(COTUNE_ALL_REDUCE, x));
+  EXPECT_THAT(ListRegion(region).choices, Not(IsEmpty()));
+}
+
 TEST(BucketCalls, OfRanksWithOtherPlacesFail) {
   JobForTest job;
   RankProcesses ranks(3, [&](int rank) -> std::string {

@@ -99,9 +99,17 @@ class Cutter {
   }
 
   // Rows are walked by ranges of the collective's value, so that all values of many rows must have
-  // as many; if that has one row, it is the many rows of the side.
-  Result<void> FitRows(Program& side, uint32_t kind) const {
-    for (Value& each : side.values) {
+  // as many; if that has one row, it is the many rows of the side. An input of one number stays one
+  // row, which is read for all columns, unless the collective's value has one column as well.
+  Result<void> FitRows(Program& side, const Value& collective) const {
+    const uint32_t kind = collective.rows_kind;
+    for (size_t v = 0; v < side.values.size(); ++v) {
+      Value& each = side.values[v];
+      const bool is_input = v < Index(side.input_count);
+      if (is_input && each.rows_kind == COTUNE_ROWS_ONE && each.columns == 1 &&
+          collective.columns > 1) {
+        continue;
+      }
       if (kind == COTUNE_ROWS_ONE && each.rows_kind == COTUNE_ROWS_ONE) {
         each.rows_kind = COTUNE_ROWS_ALL;
       } else if (each.rows_kind != kind && each.rows_kind != COTUNE_ROWS_ONE) {
@@ -174,7 +182,7 @@ class Cutter {
     }
     // Without operations after it the collective's value may go where these operations read.
     maker.AddOutput(operand, has_after ? -1 : region_.output_into[0]);
-    COTUNE_RETURN_IF_ERROR(FitRows(maker.side().program, ValueAt(operand).rows_kind));
+    COTUNE_RETURN_IF_ERROR(FitRows(maker.side().program, ValueAt(operand)));
     return std::move(maker.side());
   }
 
@@ -192,7 +200,7 @@ class Cutter {
       maker.AddOutput(region_.outputs[o], region_.output_into[o]);
       maker.side().outputs.push_back(o);
     }
-    COTUNE_RETURN_IF_ERROR(FitRows(maker.side().program, ValueAt(value_).rows_kind));
+    COTUNE_RETURN_IF_ERROR(FitRows(maker.side().program, ValueAt(value_)));
     return std::move(maker.side());
   }
 
