@@ -394,9 +394,10 @@ class StageText {
     for (const size_t o : pass.outputs) pass.targets.push_back(OutputValue(o));
     pass.values = WideValuesOf(pass.targets);
   }
-  static std::vector<Pass> InOrder(std::map<uint64_t, Pass> by_columns) {
+  static std::vector<Pass> InOrder(const std::map<uint64_t, Pass>& by_columns) {
     std::vector<Pass> passes;
-    for (auto& [columns, pass] : by_columns) passes.push_back(std::move(pass));
+    passes.reserve(by_columns.size());
+    for (const auto& [columns, pass] : by_columns) passes.push_back(pass);
     return passes;
   }
   Pass& PassOf(uint64_t columns, std::map<uint64_t, Pass>& by_columns) const {
@@ -414,7 +415,7 @@ class StageText {
       PassOf(columns, by_columns).reductions.push_back(v);
     }
     for (auto& [columns, pass] : by_columns) SetTargets(pass);
-    return InOrder(std::move(by_columns));
+    return InOrder(by_columns);
   }
   std::vector<Pass> OutputPasses() const {
     std::map<uint64_t, Pass> by_columns;
@@ -423,7 +424,7 @@ class StageText {
       PassOf(value(OutputValue(o)).columns, by_columns).outputs.push_back(o);
     }
     for (auto& [columns, pass] : by_columns) SetTargets(pass);
-    return InOrder(std::move(by_columns));
+    return InOrder(by_columns);
   }
 
   void PlanPasses() {
