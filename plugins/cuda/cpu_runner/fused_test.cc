@@ -351,6 +351,47 @@ TEST(FusedTest, RanksWithOtherCallsFail) {
   EXPECT_GT(failed, 60u);
 }
 
+// Rank 1 has one row, and the others have more, so that some threads wait for rows that nobody
+// sends. The threads that compare the calls may have no data: they must not wait in the barriers of
+// their row for those, until the deadline.
+TEST(FusedTest, RanksWithOtherNumbersOfRowsFailAsAMismatch) {
+  size_t failed = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const RegionVariant& variant = Variants()[v];
+    const RegionCase& region = Cases()[variant.number_of_case];
+    if (variant.world_size < 3 || !variant.algorithm.ends_with("_rows")) continue;
+    constexpr uint64_t kRows[] = {10, 1};
+    std::vector<sdk::Program> programs;
+    std::vector<LeafRegion> regions;
+    std::vector<OfRanks> inputs;
+    for (const uint64_t rows : kRows) {
+      programs.push_back(RegionOf(region.graph, rows, variant.world_size));
+      regions.push_back(LeafRegionAt(region, rows, variant.world_size));
+      inputs.push_back(RandomOnRanks(programs.back(), variant.world_size, v, false));
+    }
+    std::vector<FusedCall> calls;
+    calls.reserve(2);
+    for (size_t i = 0; i < 2; ++i) {
+      const RunOptions options = {.blocks = i == 0 ? 4u : 1u};  // the slots lie elsewhere
+      calls.emplace_back(regions[i], programs[i], inputs[i], variant, options);
+    }
+    RanksOnCpu ranks(variant.world_size);
+    ASSERT_TRUE(ranks.Run(
+        [&](int rank) {
+          const size_t i = rank == 1 ? 1 : 0;
+          calls[i].Launch(ranks, rank, KernelOf(v),
+                          RecordOf(region.name, regions[i].problem.count, 0));
+        },
+        v));
+    for (int r = 0; r < variant.world_size; ++r) {
+      ASSERT_TRUE(ranks.HasFailed(r)) << NameOf(v) << " rank " << r;
+      EXPECT_EQ(PoisonKind(ranks.failure(r).poison), kMismatch) << NameOf(v) << " rank " << r;
+      ++failed;
+    }
+  }
+  EXPECT_GT(failed, 40u);
+}
+
 // A rank that never comes ends the calls of the others by their deadline.
 TEST(FusedTest, ARankThatNeverComesEndsTheCall) {
   for (size_t v = 0; v < Variants().size(); ++v) {

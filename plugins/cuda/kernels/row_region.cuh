@@ -12,8 +12,9 @@ constexpr int kRowLeaves = RowSink<true>::kLeaves;
 constexpr int kPacksOfLeaves = kPeers * kLeafPacks;
 // A thread waits for so many packs of a row at once: more would not fit into its registers.
 constexpr int kRowPacksAtOnceMax = 8;
-constexpr int kLeavesAtOnce =
+constexpr int kLeavesThatFit =
     kPacksOfLeaves < kRowPacksAtOnceMax ? kRowPacksAtOnceMax / kPacksOfLeaves : 1;
+constexpr int kLeavesAtOnce = kLeavesThatFit < kRowLeaves ? kLeavesThatFit : kRowLeaves;
 
 // With at most 128 registers a thread, a block of the next launch has room beside one of this
 // launch.
@@ -86,6 +87,9 @@ __device__ __forceinline__ bool ReduceRow(const KernelArguments& a, Launch& laun
                                           const RowSlots& slots, const RowPlace& place,
                                           bool is_last, SpinBudget& budget, RowPacks& own,
                                           Rows& rows) {
+  // A thread without data waits in the barriers of its row instead, for threads that may wait for
+  // the data of another call.
+  if (place.Columns(0) == 0) return launch.guard().Compare(launch.step());
   unsigned char* const scratch = launch.Scratch(a.rank);
 #pragma unroll
   for (int first = 0; first < kRowLeaves; first += kLeavesAtOnce) {
