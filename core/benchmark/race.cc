@@ -49,6 +49,7 @@ void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>
   }
   const size_t leader = Leader();
   if (leader != SIZE_MAX) EliminateSlower(leader);
+  EliminateBeyondLimit();
 }
 
 void Race::ClearSamples(size_t index) {
@@ -115,6 +116,26 @@ void Race::EliminateSlower(size_t leader) {
     const bool has_two = choice.samples_ns.size() >= 2;
     const bool early = !is_default && has_two && is_cut;
     if (early || slower) choice.state = State::kEliminated;
+  }
+}
+
+void Race::EliminateBeyondLimit() {
+  size_t limit = SIZE_MAX;
+  for (const FieldLimit& each : rules_.limits) {
+    if (rounds_ >= each.turns * rules_.min_rounds) limit = each.choices;
+  }
+  std::vector<std::pair<int64_t, size_t>> by_time;
+  for (const size_t i : Racing()) {
+    // A choice of few samples may be the fastest.
+    const bool has_enough =
+        static_cast<int32_t>(choices_[i].samples_ns.size()) >= rules_.min_rounds;
+    if (i != default_index_ && has_enough) {
+      by_time.emplace_back(choices_[i].interval.median_ns, i);
+    }
+  }
+  std::sort(by_time.begin(), by_time.end());
+  for (size_t at = limit; at < by_time.size(); ++at) {
+    choices_[by_time[at].second].state = State::kEliminated;
   }
 }
 
