@@ -18,10 +18,11 @@ struct EarlyCut {
   double factor;
 };
 
-// After `turns` x min_rounds rounds, eliminates all but so many choices, the slower ones by their
-// medians. Many choices that differ by less than the noise would race to the last round otherwise.
+// After `turns` x min_rounds rounds, eliminates all but so many of the choices of rewritten and fused
+// forms, the slower ones by their medians. Many of them differ by less than the noise, and would
+// race to the last round otherwise.
 struct FieldLimit {
-  int32_t turns;
+  double turns;
   size_t choices;
 };
 
@@ -30,8 +31,8 @@ struct RaceRules {
   int32_t max_rounds = 50;
   double noise_percent = 2.0;  // survivors all within it of the leader: nothing left to learn
   // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
-  std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.15}};
-  std::vector<FieldLimit> limits = {{1, 12}, {2, 6}, {4, 3}};  // ascending; beside the default
+  std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.25}};
+  std::vector<FieldLimit> limits = {{0.5, 10}, {1, 5}, {2, 3}, {4, 2}};  // ascending
 };
 
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
@@ -56,6 +57,8 @@ class Race {
   void AddRound(const std::vector<int64_t>& times_ns) { AddRound(NextRound(), times_ns); }
   // The same for the order that NextRound() gave before some were disqualified.
   void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
+  // Makes a choice one of those that rules.limits bound.
+  void Limit(size_t index);
   // Discards the samples of a choice, because its next ones are taken in another way.
   void ClearSamples(size_t index);
   // Takes a choice out for good: it failed.
@@ -73,6 +76,7 @@ class Race {
   // One choice in the race.
   struct Standing {
     State state = State::kRacing;
+    bool is_limited = false;
     std::vector<int64_t> samples_ns;
     std::vector<int64_t> by_round_ns;  // 0: no valid sample in that round
     int64_t best_ns = INT64_MAX;

@@ -1,7 +1,7 @@
 #include "core/choice/choice_combinations.h"
 
 #include <algorithm>
-#include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -16,9 +16,9 @@ namespace {
 constexpr size_t kBestMax = 16;
 constexpr size_t kBestOfRewrittenMax = 8;
 
-// Others of the family of the fastest choice with a region race if that takes at most so many times
-// as long as the fastest choice of its collective: their parameters may make up for so much.
-constexpr double kRegionBehindMax = 1.05;
+// A rewritten form has all combinations of its leading choices in the first race if they are so many
+// or fewer. One default that fails hides none of the others then.
+constexpr size_t kFirstOfRewrittenMax = 16;
 
 const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id) {
   const auto found = std::find_if(verdicts.begin(), verdicts.end(),
@@ -149,23 +149,41 @@ std::vector<size_t> ChoiceCombinations::OthersOfFamilies(size_t group,
                                                          std::span<const Verdict> verdicts,
                                                          size_t fastest) const {
   const Equal& of_group = groups_[group];
-  std::vector<std::string> families = {FamilyOf(of_group.choices[fastest].id)};
-  const Verdict* const best = VerdictOf(group, fastest, verdicts);
+  std::set<std::string> families = {FamilyOf(of_group.choices[fastest].id)};
   const std::vector<size_t> by_time = Fastest(group, verdicts);
   const auto in_region = std::find_if(by_time.begin(), by_time.end(),
                                       [&](size_t i) { return i >= of_group.bare_choices; });
-  if (in_region != by_time.end()) {
-    const auto region_ns = static_cast<double>(VerdictOf(group, *in_region, verdicts)->median_ns);
-    const bool is_near = region_ns <= kRegionBehindMax * static_cast<double>(best->median_ns);
-    if (is_near) families.push_back(FamilyOf(of_group.choices[*in_region].id));
+  if (in_region != by_time.end()) families.insert(FamilyOf(of_group.choices[*in_region].id));
+  for (size_t i = 0; i < of_group.choices.size(); ++i) {
+    const bool has_failed = of_group.is_first[i] && !HasRaced(VerdictOf(group, i, verdicts));
+    if (has_failed) families.insert(FamilyOf(of_group.choices[i].id));
   }
   std::vector<size_t> others;
   for (size_t i = 0; i < of_group.choices.size(); ++i) {
-    if (of_group.is_first[i]) continue;
-    const std::string family = FamilyOf(of_group.choices[i].id);
-    if (std::find(families.begin(), families.end(), family) != families.end()) others.push_back(i);
+    const bool is_first = of_group.is_first[i];
+    if (!is_first && families.contains(FamilyOf(of_group.choices[i].id))) others.push_back(i);
   }
   return others;
+}
+
+std::vector<ChoiceId> ChoiceCombinations::SetAside(std::span<const Verdict> verdicts) const {
+  std::vector<ChoiceId> set_aside;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const Equal& of_group = groups_[group];
+    for (size_t i = 0; i < of_group.choices.size(); ++i) {
+      if (of_group.is_first[i]) continue;
+      const bool has_verdict =
+          std::any_of(verdicts.begin(), verdicts.end(), [&](const Verdict& verdict) {
+            const std::vector<ChoiceId> steps = verdict.id.StepsFor(collectives_);
+            return !steps.empty() && steps[of_group.places.front()] == of_group.choices[i].id;
+          });
+      if (has_verdict) continue;
+      Pick pick = Defaults();
+      pick[group] = i;
+      set_aside.push_back(IdOf(pick));
+    }
+  }
+  return set_aside;
 }
 
 int64_t ChoiceCombinations::GuessBestNs(std::span<const Verdict> verdicts) const {
@@ -214,8 +232,8 @@ bool ChoiceCombinations::has_all_bare_first() const {
     all *= choices;
     singles += choices - 1;
   }
-  const bool races_all = form_ == Form::kUnchanged && all <= static_cast<double>(kHeatChoicesMax);
-  return races_all || all == singles;
+  const size_t most = form_ == Form::kUnchanged ? kHeatChoicesMax : kFirstOfRewrittenMax;
+  return all <= static_cast<double>(most) || all == singles;
 }
 
 size_t ChoiceCombinations::choices_of_each() const {

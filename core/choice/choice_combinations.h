@@ -39,9 +39,9 @@ class ChoiceCombinations {
   void Add(const Problem& problem, std::string surroundings, size_t place,
            std::vector<Choice> choices);
 
-  // All combinations of collectives by themselves if they are 64 or fewer and the form is that of
-  // the program as it is, or if only one problem has several choices; else the default of each
-  // collective, and what differs from that in one. Choices in regions follow, one at a time among
+  // All combinations of collectives by themselves if they are 64 or fewer, or 16 of a rewritten
+  // form, or if only one problem has several choices; else the default of each collective, and the
+  // combinations that differ from that in one. Choices in regions follow, one at a time among
   // defaults.
   std::vector<Choice> First() const;
   // Returns whether First() has all of them, so that there is no second race.
@@ -57,6 +57,10 @@ class ChoiceCombinations {
   // list that have raced count. The other choices of the fastest families follow, one at a time in
   // the combination of the fastest.
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
+
+  // Lists the choices that First() leaves to the second race and that have no verdict in any
+  // combination, among the defaults of the other collectives.
+  std::vector<ChoiceId> SetAside(std::span<const Verdict> verdicts) const;
 
   // Guesses the time of the fastest combination: the time of the defaults, less what the fastest
   // choice of each collective saves among them, if it saves more than the noise: its interval ends
@@ -100,7 +104,7 @@ class ChoiceCombinations {
   // The verdict by which a choice of a group is judged; nullptr if there is none.
   const Verdict* VerdictOf(size_t group, size_t choice, std::span<const Verdict> verdicts) const;
   // The positions in a group's list of those that First() leaves out and whose family is that of
-  // `fastest`, or of the fastest choice with a region if that is not far behind.
+  // `fastest`, of the fastest choice with a region, or of a leading choice without a time.
   std::vector<size_t> OthersOfFamilies(size_t group, std::span<const Verdict> verdicts,
                                        size_t fastest) const;
   Choice Combine(const Pick& pick) const;

@@ -53,6 +53,9 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   COTUNE_RETURN_IF_ERROR(decided);
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
+  for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
+    decided->cell.refusals.push_back(std::move(refusal));
+  }
   ++state_.outcome.measured_cells;
   Report(*decided);
   ++cells_done_;
