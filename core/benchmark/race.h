@@ -18,9 +18,9 @@ struct EarlyCut {
   double factor;
 };
 
-// After `turns` x min_rounds rounds, eliminates all but so many of the choices of rewritten and fused
-// forms, the slower ones by their medians. Many of them differ by less than the noise, and would
-// race to the last round otherwise.
+// After `turns` x min_rounds rounds, eliminates all but so many of the choices of rewritten and
+// fused forms, the slower ones by their medians. Many of them differ by less than the noise, and
+// would race to the last round otherwise.
 struct FieldLimit {
   double turns;
   size_t choices;

@@ -32,7 +32,7 @@ class StartWindow {
   StartMode mode_;
   int64_t window_ns_ = kFirstWindowNs;
   int32_t valid_in_a_row_ = 0;  // since the last miss
-  int32_t misses_ = 0;  // less one for each 8 samples in a row without any
+  int32_t misses_ = 0;          // less one for each 8 samples in a row without any
   int32_t invalid_samples_ = 0;
 };
 

@@ -45,7 +45,8 @@ TEST(StartWindowTest, AfterSixteenMissesTheRanksLineUpBehindTheBarrier) {
 TEST(StartWindowTest, EightSamplesInARowHalveTheWindow) {
   StartWindow window(StartMode::kWindow);
   const auto accept = [&](int samples) {
-    for (int i = 0; i < samples; ++i) EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs), kPlannedNs));
+    for (int i = 0; i < samples; ++i)
+      EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs), kPlannedNs));
   };
   accept(7);
   EXPECT_EQ(window.DelayNs(0), 500'000);

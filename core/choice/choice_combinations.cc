@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kBestMax = 16;
 constexpr size_t kBestOfRewrittenMax = 8;
 
-// A rewritten form has all combinations of its leading choices in the first race if they are so many
-// or fewer. One default that fails hides none of the others then.
+// A rewritten form has all combinations of its leading choices in the first race if they are so
+// many or fewer. One default that fails hides none of the others then.
 constexpr size_t kFirstOfRewrittenMax = 16;
 
 const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id) {

@@ -209,6 +209,22 @@ TEST(ChoiceCombinationsTest, ARewrittenFormBeginsWithOneChoiceOfEachFamily) {
   EXPECT_GE(combinations.best_max(), 5u);
 }
 
+TEST(ChoiceCombinationsTest, NamesTheChoicesThatRacedInNoCombination) {
+  const ChoiceCombinations combinations = WithChunks(ChoiceCombinations::Form::kRewritten);
+  const auto set_aside = [&](const std::vector<Verdict>& verdicts) {
+    std::vector<std::string> texts;
+    for (const ChoiceId& id : combinations.SetAside(verdicts)) texts.push_back(id.text());
+    return texts;
+  };
+  EXPECT_THAT(set_aside({}),
+              ElementsAre("b/x?chunk=1+b/y?chunk=2", "b/x?chunk=3+b/y?chunk=2",
+                          "b/x?chunk=3&fuse=1+b/y?chunk=2", "b/x?chunk=1&fuse=1+b/y?chunk=2",
+                          "b/x?chunk=2+b/y?chunk=1", "b/x?chunk=2+b/y?chunk=3"));
+  EXPECT_THAT(set_aside({Timed("b/x?chunk=1+b/z", 5), Timed("b/x?chunk=3&fuse=1+b/y?chunk=1", 6)}),
+              ElementsAre("b/x?chunk=3+b/y?chunk=2", "b/x?chunk=1&fuse=1+b/y?chunk=2",
+                          "b/x?chunk=2+b/y?chunk=3"));
+}
+
 TEST(ChoiceCombinationsTest, TheProgramAsItIsHasAllChoicesWithoutARegion) {
   const ChoiceCombinations combinations = WithChunks(ChoiceCombinations::Form::kUnchanged);
   const std::vector<std::string> first = Texts(combinations.First());
