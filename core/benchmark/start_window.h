@@ -11,8 +11,8 @@ namespace cotune {
 
 // Pure: every rank feeds it the same samples, so all use the same window. It is doubled by a miss
 // that follows another one within 8 samples, and halved by 8 samples in a row without a miss: most
-// misses are interruptions of one processor, and a long window makes each sample take longer. After
-// too many misses the ranks line up behind the barrier only.
+// misses are interruptions of one processor, and a long window makes each sample take longer. The
+// ranks line up behind the barrier only after too many misses.
 class StartWindow {
  public:
   explicit StartWindow(StartMode mode) : mode_(mode) {}

@@ -260,7 +260,7 @@ TEST(ProgramTuneTest, ARegionIsListedRacedAndRunWhereItIsFaster) {
 }
 
 // Each region has two families of three choices that differ in a number. "pull" is the faster
-// family, and its last choice the fastest, which no estimate says.
+// family, and its last choice is the fastest, although its estimate is the highest.
 std::vector<ScriptedChoice> FamiliesOfRegions(int) {
   std::vector<ScriptedChoice> choices = {Linear("usual", 500'000, 1)};
   choices[0].is_default = true;
