@@ -20,16 +20,23 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
       choices_(RacingChoicesOf(callers)),
       steps_(parts_, std::move(label)) {}
 
-Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem) {
-  Result<DecidedCell> decided = RunStages(program, problem);
+Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem,
+                                       std::unique_ptr<CellOperands>& operands) {
+  Result<DecidedCell> decided = RunStages(program, problem, std::move(operands));
   const bool is_interrupted = !decided && decided.error().code == ErrorCode::kInterrupted;
   // A choice that was being launched is not to blame for the end of this tune.
   if (is_interrupted && parts_.note_attempt != nullptr) parts_.note_attempt(problem, nullptr);
+  if (decided) {
+    for (RacingChoice& choice : choices_) choice.timed.reset();
+    operands = std::move(prepared_.buffers);
+  }
   return decided;
 }
 
-Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Problem& problem) {
-  COTUNE_TRY(PreparedCell prepared, Preparation(parts_, program, problem, steps_).Run(choices_));
+Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Problem& problem,
+                                             std::unique_ptr<CellOperands> operands) {
+  Preparation preparation(parts_, program, problem, steps_, std::move(operands));
+  COTUNE_TRY(PreparedCell prepared, preparation.Run(choices_));
   prepared_ = std::move(prepared);
   CellOperands& buffers = *prepared_.buffers;
   ChoiceRuns runs(parts_, problem, buffers, steps_, buffers.copies());

@@ -10,6 +10,7 @@
 
 #include "core/benchmark/benchmark_parts.h"
 #include "core/benchmark/calibration.h"
+#include "core/benchmark/cell_operands.h"
 #include "core/benchmark/cell_steps.h"
 #include "core/benchmark/correctness_check.h"
 #include "core/benchmark/preparation.h"
@@ -31,15 +32,19 @@ class CellBenchmark {
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
                 std::string label, int64_t budget_ns, int64_t total_budget_ns = 0);
 
+  // operands: those of an earlier heat of the cell, or nullptr; afterwards those of this one, for a
+  // heat that follows, unless it failed. Operands are alike on all ranks.
   // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers; kInterrupted:
   // a rank was asked to stop. Failures of choices are verdicts.
-  Result<DecidedCell> Run(const Program& program, const Problem& problem);
+  Result<DecidedCell> Run(const Program& program, const Problem& problem,
+                          std::unique_ptr<CellOperands>& operands);
 
   // From the job's begin to the last step.
   int64_t elapsed_ns() const { return steps_.elapsed_ns(); }
 
  private:
-  Result<DecidedCell> RunStages(const Program& program, const Problem& problem);
+  Result<DecidedCell> RunStages(const Program& program, const Problem& problem,
+                                std::unique_ptr<CellOperands> operands);
   // Both for each choice in turn, because the first launch of a choice is noted in the journal.
   Status CheckAndCalibrate(const Problem& problem, CorrectnessCheck& check,
                            Calibration& calibration);

@@ -44,16 +44,26 @@ Result<PreparedCell> Preparation::Run(std::span<RacingChoice> choices) {
   return prepared;
 }
 
+Result<std::unique_ptr<CellOperands>> Preparation::MakeBuffers() {
+  if (kept_ != nullptr) {
+    COTUNE_RETURN_IF_ERROR(kept_->FillForTiming(kept_->copies()));
+    return std::move(kept_);
+  }
+  const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
+  return CellOperands::Allocate(parts_.device, program_, problem_, parts_.exchange.rank(),
+                                is_symmetric ? parts_.symmetric : nullptr);
+}
+
 Result<PreparedCell> Preparation::AllocateBuffers() {
   PreparedCell prepared;
-  const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
-  auto buffers = CellOperands::Allocate(parts_.device, program_, problem_, parts_.exchange.rank(),
-                                        is_symmetric ? parts_.symmetric : nullptr);
+  const bool are_kept = kept_ != nullptr;
+  Result<std::unique_ptr<CellOperands>> buffers = MakeBuffers();
   StepRecord<CellBuffers> record;
   if (buffers) {
     const int32_t wanted =
         CellOperands::WantedCopies(program_, problem_, parts_.device.cache_bytes());
-    record.message.affordable_copies = (*buffers)->AffordableCopies(wanted);
+    record.message.affordable_copies =
+        are_kept ? (*buffers)->copies() : (*buffers)->AffordableCopies(wanted);
     prepared.clocks_before = parts_.device.ReadClocks();
     record.message.knows_clocks = prepared.clocks_before.has_value();
   } else {

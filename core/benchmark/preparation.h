@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "core/backend/device.h"
 #include "core/benchmark/benchmark_parts.h"
@@ -23,9 +24,15 @@ struct PreparedCell {
 // Collective.
 class Preparation {
  public:
+  // kept: the operands of an earlier heat of the same cell, on all ranks or on none; nullptr: they
+  // are made here, which takes longer than many choices race.
   Preparation(const BenchmarkParts& parts, const Program& program, const Problem& problem,
-              CellSteps& steps)
-      : parts_(parts), program_(program), problem_(problem), steps_(steps) {}
+              CellSteps& steps, std::unique_ptr<CellOperands> kept = nullptr)
+      : parts_(parts),
+        program_(program),
+        problem_(problem),
+        steps_(steps),
+        kept_(std::move(kept)) {}
 
   // kInterrupted: a rank was asked to stop. kEnvironment: a rank has no memory for the buffers.
   // Choices that some rank cannot prepare have failed afterwards.
@@ -33,6 +40,8 @@ class Preparation {
 
  private:
   Result<PreparedCell> AllocateBuffers();
+  // The operands of the cell on this rank: the kept ones with new data, or made anew.
+  Result<std::unique_ptr<CellOperands>> MakeBuffers();
   Status Prepare(RacingChoice& choice, int64_t deadline_ns);
   // Makes a plan of each choice. `copies_added` is this rank's failure to add copies of the
   // operands, which the others learn of here.
@@ -42,6 +51,7 @@ class Preparation {
   const Program& program_;
   const Problem& problem_;
   CellSteps& steps_;
+  std::unique_ptr<CellOperands> kept_;
   int32_t copies_ = 1;  // that every rank can afford
 };
 

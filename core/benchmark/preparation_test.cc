@@ -1,6 +1,7 @@
 #include "core/benchmark/preparation.h"
 
 #include <string>
+#include <utility>
 
 #include "core/testing/cell_on_ranks.h"
 #include "gtest/gtest.h"
@@ -30,6 +31,25 @@ TEST(PreparationTest, EveryRankHasAsManyCopiesAsThePoorestCanAfford) {
     const Result<PreparedCell> prepared = Prepare(cell);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().ToText();
     EXPECT_EQ(prepared->buffers->copies(), 6);
+  });
+}
+
+TEST(PreparationTest, ALaterHeatHasTheOperandsOfTheOneBefore) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("a", 1000)};
+  script.count = 4096;
+  script.device = [](int) { return DeviceScript{std::nullopt, 131072}; };
+  RunOnRanks(script, [](CellOnRank& cell) {
+    Result<PreparedCell> first = Prepare(cell);
+    ASSERT_TRUE(first.has_value()) << first.error().ToText();
+    const CellOperands* const operands = first->buffers.get();
+    const Result<PreparedCell> second =
+        Preparation(cell.parts, cell.program, cell.problem, cell.steps, std::move(first->buffers))
+            .Run(cell.choices);
+    ASSERT_TRUE(second.has_value()) << second.error().ToText();
+    EXPECT_EQ(second->buffers.get(), operands);
+    EXPECT_EQ(second->buffers->copies(), 9);
+    EXPECT_FALSE(cell.choices[0].has_failed);
   });
 }
 

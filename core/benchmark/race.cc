@@ -1,6 +1,7 @@
 #include "core/benchmark/race.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -49,13 +50,20 @@ void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>
   }
   const size_t leader = Leader();
   if (leader != SIZE_MAX) EliminateSlower(leader);
+  EliminateBeyondLimit();
 }
 
 void Race::ClearSamples(size_t index) {
   COTUNE_CHECK(index < choices_.size(), "samples belong to a choice of the race");
-  const State state = choices_[index].state;
-  choices_[index] = Standing();
-  choices_[index].state = state;
+  Standing cleared;
+  cleared.state = choices_[index].state;
+  cleared.is_limited = choices_[index].is_limited;
+  choices_[index] = std::move(cleared);
+}
+
+void Race::Limit(size_t index) {
+  COTUNE_CHECK(index < choices_.size(), "only a choice of the race is limited");
+  choices_[index].is_limited = true;
 }
 
 void Race::Disqualify(size_t index) {
@@ -115,6 +123,28 @@ void Race::EliminateSlower(size_t leader) {
     const bool has_two = choice.samples_ns.size() >= 2;
     const bool early = !is_default && has_two && is_cut;
     if (early || slower) choice.state = State::kEliminated;
+  }
+}
+
+void Race::EliminateBeyondLimit() {
+  const FieldLimit* limit = nullptr;
+  const auto begin = [this](const FieldLimit& each) { return each.turns * rules_.min_rounds; };
+  for (const FieldLimit& each : rules_.limits) {
+    if (rounds_ >= begin(each)) limit = &each;
+  }
+  if (limit == nullptr) return;
+  // A choice of few samples may be the fastest.
+  const double enough = std::min<double>(begin(*limit), rules_.min_rounds);
+  std::vector<std::pair<int64_t, size_t>> by_time;
+  for (const size_t i : Racing()) {
+    const bool has_enough = static_cast<double>(choices_[i].samples_ns.size()) >= enough;
+    if (choices_[i].is_limited && has_enough) {
+      by_time.emplace_back(choices_[i].interval.median_ns, i);
+    }
+  }
+  std::sort(by_time.begin(), by_time.end());
+  for (size_t at = limit->choices; at < by_time.size(); ++at) {
+    choices_[by_time[at].second].state = State::kEliminated;
   }
 }
 

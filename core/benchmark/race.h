@@ -18,12 +18,21 @@ struct EarlyCut {
   double factor;
 };
 
+// After `turns` x min_rounds rounds, eliminates all but so many of the choices of rewritten and
+// fused forms, the slower ones by their medians. Many of them differ by less than the noise, and
+// would race to the last round otherwise.
+struct FieldLimit {
+  double turns;
+  size_t choices;
+};
+
 struct RaceRules {
   int32_t min_rounds = 8;  // of a choice that is not eliminated; a 99 % interval needs 8
   int32_t max_rounds = 50;
   double noise_percent = 2.0;  // survivors all within it of the leader: nothing left to learn
   // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
   std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.25}};
+  std::vector<FieldLimit> limits = {{0.5, 10}, {1, 5}, {2, 3}, {4, 2}};  // ascending
 };
 
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
@@ -33,6 +42,7 @@ struct RaceRules {
 //   min_rounds  samples of the leader: eliminates a choice whose 99 % interval lies above the
 //               leader's median, or which is slower than the leader in the same rounds: what slows
 //               a round slows both (PairedSlowdown)
+//   limits      eliminate the slowest of many that are left, if these have min_rounds samples
 // It ends when every survivor has min_rounds valid samples and one choice is left, all survivors
 // are within the noise of the leader, or the leader's interval is within 1 %; and at max_rounds.
 // The default choice always races for min_rounds valid samples.
@@ -47,6 +57,8 @@ class Race {
   void AddRound(const std::vector<int64_t>& times_ns) { AddRound(NextRound(), times_ns); }
   // The same for the order that NextRound() gave before some were disqualified.
   void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
+  // Makes a choice one of those that rules.limits bound.
+  void Limit(size_t index);
   // Discards the samples of a choice, because its next ones are taken in another way.
   void ClearSamples(size_t index);
   // Takes a choice out for good: it failed.
@@ -64,6 +76,7 @@ class Race {
   // One choice in the race.
   struct Standing {
     State state = State::kRacing;
+    bool is_limited = false;
     std::vector<int64_t> samples_ns;
     std::vector<int64_t> by_round_ns;  // 0: no valid sample in that round
     int64_t best_ns = INT64_MAX;
@@ -74,6 +87,7 @@ class Race {
   // Racing choice with the smallest median; SIZE_MAX when none has a sample.
   size_t Leader() const;
   void EliminateSlower(size_t leader);
+  void EliminateBeyondLimit();
   // The low end of the 99 % interval of the median over rounds of a's time by b's; 0 with fewer
   // than min_rounds rounds in which both have a sample.
   double PairedSlowdown(const Standing& a, const Standing& b) const;

@@ -36,6 +36,7 @@ Race MakeRace(std::span<const RacingChoice> choices, const RaceRules& rules) {
   Race race(choices.size(), default_index, rules);
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].has_failed) race.Disqualify(i);
+    if (choices[i].verdict.id.has_host_keys()) race.Limit(i);
   }
   return race;
 }

@@ -158,6 +158,46 @@ TEST(RaceTest, WhatIsForgottenDoesNotCount) {
   EXPECT_TRUE(race.is_eliminated(0));
 }
 
+// Twenty choices within the noise of each other, in rounds whose order the noise decides. Two are
+// not limited.
+TEST(RaceTest, FewOfManyFormsThatTieRaceOn) {
+  std::mt19937_64 random(11);
+  const auto noisy = [&](size_t choice, int32_t) {
+    return 100'000 + static_cast<int64_t>(choice) * 100 + static_cast<int64_t>(random() % 20'000);
+  };
+  Race race(20, 19, RaceRules{.cuts = {}, .limits = {{1, 12}, {2, 6}, {4, 3}}});
+  for (size_t i = 0; i < 18; ++i) race.Limit(i);
+  RunToEnd(race, noisy);
+  const auto with_samples = [&](size_t count) {
+    size_t choices = 0;
+    for (size_t i = 0; i < 20; ++i) choices += race.samples_ns(i).size() >= count ? 1 : 0;
+    return choices;
+  };
+  EXPECT_EQ(with_samples(8), 20u) << "each has enough samples for an interval";
+  EXPECT_LE(with_samples(9), 14u) << "two are beside the 12";
+  EXPECT_LE(with_samples(17), 8u);
+  EXPECT_LE(with_samples(33), 5u);
+  EXPECT_GE(with_samples(33), 3u) << "noise of 20 % leaves the race undecided so far";
+  Race unlimited(20, 19, RaceRules{.cuts = {}, .limits = {{1, 12}, {2, 6}, {4, 3}}});
+  RunToEnd(unlimited, noisy);
+  size_t samples = 0;
+  for (size_t i = 0; i < 20; ++i) samples += unlimited.samples_ns(i).size();
+  EXPECT_GT(samples, 600u);
+}
+
+// The fastest choice began late in all rounds so far.
+TEST(RaceTest, AChoiceWithoutEnoughSamplesIsNotBeyondTheLimit) {
+  Race race(4, SIZE_MAX, RaceRules{.cuts = {}, .limits = {{1, 2}}});
+  for (size_t i = 0; i < 4; ++i) race.Limit(i);
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 3) return round < 12 ? 0 : 50'000;
+    return 100'000 + (round % 2) * 10'000 + static_cast<int64_t>(choice) * 10;
+  });
+  EXPECT_EQ(race.samples_ns(2).size(), 8u) << "beyond the two";
+  EXPECT_EQ(race.samples_ns(3).size(), 8u);
+  EXPECT_FALSE(race.is_eliminated(3));
+}
+
 TEST(RaceTest, RoundsRotateTheirStart) {
   Race race(3, SIZE_MAX, RaceRules{});
   EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));

@@ -5,8 +5,10 @@
 namespace cotune {
 namespace {
 
+constexpr int64_t kWindowMinNs = 125'000;
 constexpr int64_t kWindowMaxNs = 5'000'000;
-constexpr int32_t kInvalidSamplesMax = 16;
+constexpr int32_t kSteadySamples = 8;
+constexpr int32_t kMissesMax = 16;
 constexpr int64_t kLatenessMinNs = 2000;
 
 }  // namespace
@@ -19,11 +21,21 @@ int64_t StartWindow::DelayNs(int64_t untimed_ns) const {
 bool StartWindow::Accepts(const SampleSpan& sample, int64_t planned_start_ns) {
   const int64_t late_ns = sample.last_start_ns - planned_start_ns;
   const int64_t tolerated_ns = std::max(kLatenessMinNs, sample.span_ns / 20);
-  if (planned_start_ns == 0 || late_ns <= tolerated_ns) return true;
+  if (planned_start_ns == 0) return true;
+  if (late_ns <= tolerated_ns) {
+    ++valid_in_a_row_;
+    if (valid_in_a_row_ % kSteadySamples == 0) {
+      window_ns_ = std::max(window_ns_ / 2, kWindowMinNs);
+      misses_ = std::max(misses_ - 1, 0);
+    }
+    return true;
+  }
   ++invalid_samples_;
-  window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs);
+  ++misses_;
+  if (valid_in_a_row_ < kSteadySamples) window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs);
+  valid_in_a_row_ = 0;
   // The cores are busy with something else: the samples' skew says by how much ranks start apart.
-  if (invalid_samples_ >= kInvalidSamplesMax) mode_ = StartMode::kBarrier;
+  if (misses_ >= kMissesMax) mode_ = StartMode::kBarrier;
   return false;
 }
 

@@ -9,8 +9,10 @@
 
 namespace cotune {
 
-// Pure: every rank feeds it the same samples, so all use the same window. A window that some rank
-// missed is doubled; after too many of them the ranks line up behind the barrier only.
+// Pure: every rank feeds it the same samples, so all use the same window. It is doubled by a miss
+// that follows another one within 8 samples, and halved by 8 samples in a row without a miss: most
+// misses are interruptions of one processor, and a long window makes each sample take longer. The
+// ranks line up behind the barrier only after too many misses.
 class StartWindow {
  public:
   explicit StartWindow(StartMode mode) : mode_(mode) {}
@@ -25,10 +27,12 @@ class StartWindow {
   int32_t invalid_samples() const { return invalid_samples_; }
 
  private:
-  static constexpr int64_t kWindowMinNs = 500'000;
+  static constexpr int64_t kFirstWindowNs = 500'000;
 
   StartMode mode_;
-  int64_t window_ns_ = kWindowMinNs;
+  int64_t window_ns_ = kFirstWindowNs;
+  int32_t valid_in_a_row_ = 0;  // since the last miss
+  int32_t misses_ = 0;          // less one for each 8 samples in a row without any
   int32_t invalid_samples_ = 0;
 };
 

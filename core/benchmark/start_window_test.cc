@@ -42,6 +42,40 @@ TEST(StartWindowTest, AfterSixteenMissesTheRanksLineUpBehindTheBarrier) {
   EXPECT_EQ(window.invalid_samples(), 16);
 }
 
+TEST(StartWindowTest, EightSamplesInARowHalveTheWindow) {
+  StartWindow window(StartMode::kWindow);
+  const auto accept = [&](int samples) {
+    for (int i = 0; i < samples; ++i)
+      EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs), kPlannedNs));
+  };
+  accept(7);
+  EXPECT_EQ(window.DelayNs(0), 500'000);
+  accept(1);
+  EXPECT_EQ(window.DelayNs(0), 250'000);
+  accept(7);
+  EXPECT_FALSE(window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs));
+  EXPECT_EQ(window.DelayNs(0), 250'000) << "the first miss after 15 samples";
+  accept(7);
+  EXPECT_FALSE(window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs));
+  EXPECT_EQ(window.DelayNs(0), 500'000) << "the second one within 8";
+  accept(7);
+  EXPECT_EQ(window.DelayNs(0), 500'000) << "a miss begins the row anew";
+  accept(40);
+  EXPECT_EQ(window.DelayNs(0), 125'000) << "the shortest one";
+}
+
+// One miss in nine samples is the price of the shortest window that does, and no reason to line up
+// otherwise.
+TEST(StartWindowTest, MissesThatTheWindowRecoversFromDoNotAddUp) {
+  StartWindow window(StartMode::kWindow);
+  for (int turn = 0; turn < 100; ++turn) {
+    for (int i = 0; i < 8; ++i) window.Accepts(StartedAt(kPlannedNs), kPlannedNs);
+    window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
+  }
+  EXPECT_EQ(window.mode(), StartMode::kWindow);
+  EXPECT_EQ(window.invalid_samples(), 100);
+}
+
 TEST(StartWindowTest, OtherModesPlanNoStart) {
   EXPECT_EQ(StartWindow(StartMode::kBarrier).DelayNs(1'000), 0);
   EXPECT_EQ(StartWindow(StartMode::kDevice).DelayNs(1'000), 0);

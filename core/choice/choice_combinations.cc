@@ -1,17 +1,24 @@
 #include "core/choice/choice_combinations.h"
 
 #include <algorithm>
-#include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
+#include "core/choice/leading_choices.h"
 #include "core/choice/numerics.h"
 
 namespace cotune {
 namespace {
 
-// Combinations that the second race adds, at most.
+// Combinations that the second race adds, at most; fewer of a rewritten form, because it races
+// beside the program as it is.
 constexpr size_t kBestMax = 16;
+constexpr size_t kBestOfRewrittenMax = 8;
+
+// A rewritten form has all combinations of its leading choices in the first race if they are so
+// many or fewer. One default that fails hides none of the others then.
+constexpr size_t kFirstOfRewrittenMax = 16;
 
 const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id) {
   const auto found = std::find_if(verdicts.begin(), verdicts.end(),
@@ -24,14 +31,14 @@ bool HasRaced(const Verdict* verdict) {
          (verdict->outcome == Outcome::kTimed || verdict->outcome == Outcome::kOutpaced);
 }
 
-// How many choices of each of `groups` groups, one at least, give kBestMax combinations or fewer; 1
-// at least.
-size_t ChoicesOfEach(size_t groups) {
+// Returns the number of choices of each of `groups` groups, one at least, that gives best_max
+// combinations or fewer; 1 at least.
+size_t ChoicesOfEach(size_t groups, size_t best_max) {
   size_t count = 1;
   while (true) {
     size_t product = 1;
-    for (size_t group = 0; group < groups && product <= kBestMax; ++group) product *= count + 1;
-    if (product > kBestMax) return count;
+    for (size_t group = 0; group < groups && product <= best_max; ++group) product *= count + 1;
+    if (product > best_max) return count;
     ++count;
   }
 }
@@ -58,8 +65,21 @@ void ChoiceCombinations::Add(const Problem& problem, std::string surroundings, s
       std::find_if(choices.begin(), choices.end(),
                    [](const Choice& choice) { return choice.id.has_host_keys(); });
   const auto bare_choices = static_cast<size_t>(first_in_region - choices.begin());
-  groups_.push_back(
-      {problem, std::move(surroundings), {place}, std::move(choices), bare_choices, default_index});
+  std::vector<bool> is_first(choices.size(), true);
+  if (!choices.empty()) is_first = LeadingChoices(choices, choices[default_index].id);
+  if (form_ == Form::kUnchanged) std::fill_n(is_first.begin(), bare_choices, true);
+  groups_.push_back({problem,
+                     std::move(surroundings),
+                     {place},
+                     std::move(choices),
+                     bare_choices,
+                     default_index,
+                     std::move(is_first)});
+}
+
+size_t ChoiceCombinations::Equal::first_bare_choices() const {
+  const auto end = is_first.begin() + static_cast<std::ptrdiff_t>(bare_choices);
+  return static_cast<size_t>(std::count(is_first.begin(), end, true));
 }
 
 std::vector<Choice> ChoiceCombinations::First() const {
@@ -74,6 +94,7 @@ std::vector<Choice> ChoiceCombinations::First() const {
       for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
         const bool is_in_region = i >= groups_[group].bare_choices;
         if (i == defaults[group] || is_in_region != in_region) continue;
+        if (!groups_[group].is_first[i]) continue;
         Pick pick = defaults;
         pick[group] = i;
         combined.push_back(Combine(pick));
@@ -83,8 +104,10 @@ std::vector<Choice> ChoiceCombinations::First() const {
   if (has_all_bare_first()) {
     std::vector<std::vector<size_t>> positions;
     for (const Equal& group : groups_) {
-      positions.emplace_back(group.bare_choices);
-      std::iota(positions.back().begin(), positions.back().end(), size_t{0});
+      std::vector<size_t>& of_group = positions.emplace_back();
+      for (size_t i = 0; i < group.bare_choices; ++i) {
+        if (group.is_first[i]) of_group.push_back(i);
+      }
     }
     for (const Pick& pick : Product(positions)) combined.push_back(Combine(pick));
   } else {
@@ -98,15 +121,69 @@ std::vector<Choice> ChoiceCombinations::First() const {
 std::vector<Choice> ChoiceCombinations::Best(std::span<const Verdict> verdicts) const {
   if (has_all_first()) return {};
   std::vector<std::vector<size_t>> positions;
-  const size_t count = ChoicesOfEach(groups_with_several());
+  const size_t count = choices_of_each();
   for (size_t group = 0; group < groups_.size(); ++group) {
-    positions.push_back(Fastest(group, verdicts, count));
+    std::vector<size_t>& fastest = positions.emplace_back(Fastest(group, verdicts));
+    if (form_ == Form::kRewritten || has_regions()) KeepLevel(group, verdicts, fastest);
+    fastest.resize(std::min(fastest.size(), count));
   }
   std::vector<Choice> combined;
   for (const Pick& pick : Product(positions)) {
     if (FindVerdict(verdicts, IdOf(pick)) == nullptr) combined.push_back(Combine(pick));
   }
+  const auto is_empty = [](const auto& of_group) { return of_group.empty(); };
+  if (std::any_of(positions.begin(), positions.end(), is_empty)) return combined;
+  Pick fastest;
+  for (const std::vector<size_t>& of_group : positions) fastest.push_back(of_group.front());
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    Pick pick = fastest;
+    for (const size_t i : OthersOfFamilies(group, verdicts, fastest[group])) {
+      pick[group] = i;
+      combined.push_back(Combine(pick));
+    }
+  }
   return combined;
+}
+
+std::vector<size_t> ChoiceCombinations::OthersOfFamilies(size_t group,
+                                                         std::span<const Verdict> verdicts,
+                                                         size_t fastest) const {
+  const Equal& of_group = groups_[group];
+  std::set<std::string> families = {FamilyOf(of_group.choices[fastest].id)};
+  const std::vector<size_t> by_time = Fastest(group, verdicts);
+  const auto in_region = std::find_if(by_time.begin(), by_time.end(),
+                                      [&](size_t i) { return i >= of_group.bare_choices; });
+  if (in_region != by_time.end()) families.insert(FamilyOf(of_group.choices[*in_region].id));
+  for (size_t i = 0; i < of_group.choices.size(); ++i) {
+    const bool has_failed = of_group.is_first[i] && !HasRaced(VerdictOf(group, i, verdicts));
+    if (has_failed) families.insert(FamilyOf(of_group.choices[i].id));
+  }
+  std::vector<size_t> others;
+  for (size_t i = 0; i < of_group.choices.size(); ++i) {
+    const bool is_first = of_group.is_first[i];
+    if (!is_first && families.contains(FamilyOf(of_group.choices[i].id))) others.push_back(i);
+  }
+  return others;
+}
+
+std::vector<ChoiceId> ChoiceCombinations::SetAside(std::span<const Verdict> verdicts) const {
+  std::vector<ChoiceId> set_aside;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const Equal& of_group = groups_[group];
+    for (size_t i = 0; i < of_group.choices.size(); ++i) {
+      if (of_group.is_first[i]) continue;
+      const bool has_verdict =
+          std::any_of(verdicts.begin(), verdicts.end(), [&](const Verdict& verdict) {
+            const std::vector<ChoiceId> steps = verdict.id.StepsFor(collectives_);
+            return !steps.empty() && steps[of_group.places.front()] == of_group.choices[i].id;
+          });
+      if (has_verdict) continue;
+      Pick pick = Defaults();
+      pick[group] = i;
+      set_aside.push_back(IdOf(pick));
+    }
+  }
+  return set_aside;
 }
 
 int64_t ChoiceCombinations::GuessBestNs(std::span<const Verdict> verdicts) const {
@@ -122,7 +199,8 @@ int64_t ChoiceCombinations::GuessBestNs(std::span<const Verdict> verdicts) const
     for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
       pick[group] = i;
       const Verdict* const verdict = FindVerdict(verdicts, IdOf(pick));
-      if (!HasRaced(verdict)) continue;
+      // The fastest of many choices within the noise seems to save something each time.
+      if (!HasRaced(verdict) || verdict->interval_high_ns >= by_default->median_ns) continue;
       saved_ns = std::max(saved_ns, by_default->median_ns - verdict->median_ns);
     }
     guess_ns -= saved_ns;
@@ -150,26 +228,43 @@ bool ChoiceCombinations::has_all_bare_first() const {
   double all = 1;
   double singles = 1;  // the defaults, and what differs from them in one
   for (const Equal& group : groups_) {
-    const auto choices = static_cast<double>(group.bare_choices);
+    const auto choices = static_cast<double>(group.first_bare_choices());
     all *= choices;
     singles += choices - 1;
   }
-  return all <= static_cast<double>(kHeatChoicesMax) || all == singles;
+  const size_t most = form_ == Form::kUnchanged ? kHeatChoicesMax : kFirstOfRewrittenMax;
+  return all <= static_cast<double>(most) || all == singles;
+}
+
+size_t ChoiceCombinations::choices_of_each() const {
+  const size_t best_max = form_ == Form::kUnchanged ? kBestMax : kBestOfRewrittenMax;
+  return ChoicesOfEach(groups_with_several(), best_max);
 }
 
 bool ChoiceCombinations::has_all_first() const {
-  const bool has_regions = std::any_of(groups_.begin(), groups_.end(), [](const Equal& group) {
-    return group.choices.size() > group.bare_choices;
+  const bool has_others = std::any_of(groups_.begin(), groups_.end(), [](const Equal& group) {
+    return std::count(group.is_first.begin(), group.is_first.end(), false) > 0;
   });
-  return has_all_bare_first() && (!has_regions || groups_with_several() == 1);
+  return !has_others && has_all_bare_first() && (!has_regions() || groups_with_several() == 1);
+}
+
+bool ChoiceCombinations::has_regions() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Equal& group) { return group.choices.size() > group.bare_choices; });
 }
 
 size_t ChoiceCombinations::best_max() const {
   if (has_all_first()) return 0;
   size_t product = 1;
-  const size_t count = ChoicesOfEach(groups_with_several());
-  for (const Equal& group : groups_) product *= std::min(count, group.choices.size());
-  return product;
+  const size_t count = choices_of_each();
+  size_t others = 0;
+  for (const Equal& group : groups_) {
+    const auto left_out =
+        static_cast<size_t>(std::count(group.is_first.begin(), group.is_first.end(), false));
+    product *= std::min(count, group.choices.size() - left_out);
+    others += left_out;
+  }
+  return product + others;
 }
 
 size_t ChoiceCombinations::groups_with_several() const {
@@ -199,14 +294,12 @@ std::vector<ChoiceCombinations::Pick> ChoiceCombinations::Product(
   return picks;
 }
 
-std::vector<size_t> ChoiceCombinations::Fastest(size_t group, std::span<const Verdict> verdicts,
-                                                size_t count) const {
+std::vector<size_t> ChoiceCombinations::Fastest(size_t group,
+                                                std::span<const Verdict> verdicts) const {
   std::vector<std::pair<int64_t, size_t>> by_time;
   std::vector<size_t> without_time;
-  Pick pick = Defaults();
   for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
-    pick[group] = i;
-    const Verdict* const verdict = FindVerdict(verdicts, IdOf(pick));
+    const Verdict* const verdict = VerdictOf(group, i, verdicts);
     if (HasRaced(verdict)) {
       by_time.emplace_back(verdict->median_ns, i);
     } else if (verdict != nullptr) {
@@ -218,8 +311,23 @@ std::vector<size_t> ChoiceCombinations::Fastest(size_t group, std::span<const Ve
   for (const auto& [median_ns, i] : by_time) fastest.push_back(i);
   // The defaults of the other collectives may be what failed.
   if (fastest.empty()) fastest = std::move(without_time);
-  fastest.resize(std::min(fastest.size(), count));
   return fastest;
+}
+
+void ChoiceCombinations::KeepLevel(size_t group, std::span<const Verdict> verdicts,
+                                   std::vector<size_t>& fastest) const {
+  if (fastest.empty()) return;
+  const Verdict* const best = VerdictOf(group, fastest.front(), verdicts);
+  std::erase_if(fastest, [&](size_t i) {
+    return VerdictOf(group, i, verdicts)->interval_low_ns > best->median_ns;
+  });
+}
+
+const Verdict* ChoiceCombinations::VerdictOf(size_t group, size_t choice,
+                                             std::span<const Verdict> verdicts) const {
+  Pick pick = Defaults();
+  pick[group] = choice;
+  return FindVerdict(verdicts, IdOf(pick));
 }
 
 Choice ChoiceCombinations::Combine(const Pick& pick) const {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 namespace cotune {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -38,8 +40,9 @@ std::vector<Choice> Choices(const std::string& prefix, int count, int default_in
 }
 
 // Three collectives: the first and the last are the same problem.
-ChoiceCombinations Three(int of_ends, int of_middle) {
-  ChoiceCombinations combinations(3);
+ChoiceCombinations Three(int of_ends, int of_middle,
+                         ChoiceCombinations::Form form = ChoiceCombinations::Form::kUnchanged) {
+  ChoiceCombinations combinations(3, form);
   combinations.Add(Of(Collective::kReduceScatter), "", 0, Choices("x", of_ends, 2));
   EXPECT_FALSE(combinations.AddToEqual(Of(Collective::kAllGather), "", 1));
   EXPECT_FALSE(combinations.AddToEqual(Of(Collective::kReduceScatter), "fuse=1", 2));
@@ -168,6 +171,93 @@ TEST(ChoiceCombinationsTest, OfManyCollectivesOneCombinationIsAdded) {
   ASSERT_THAT(combinations.First(), SizeIs(1 + 6 * 2));
   EXPECT_EQ(combinations.best_max(), 1u);
   EXPECT_THAT(Texts(combinations.Best(verdicts)), ElementsAre("b/z1"));
+}
+
+// Two collectives with chunks of three sizes; the default has the second. The first one has a
+// region with as many.
+ChoiceCombinations WithChunks(ChoiceCombinations::Form form) {
+  ChoiceCombinations combinations(2, form);
+  std::vector<Choice> of_x;
+  std::vector<Choice> of_y;
+  for (const char* const chunk : {"1", "2", "3"}) {
+    of_x.push_back({.id = *ChoiceId::Parse(fmt::format("b/x?chunk={}", chunk))});
+    of_y.push_back({.id = *ChoiceId::Parse(fmt::format("b/y?chunk={}", chunk))});
+  }
+  of_x[1].is_default = of_y[1].is_default = true;
+  of_y.push_back({.id = *ChoiceId::Parse("b/z")});
+  for (const char* const chunk : {"3", "2", "1"}) {
+    of_x.push_back({.id = *ChoiceId::Parse(fmt::format("b/x?chunk={}&fuse=1", chunk))});
+  }
+  combinations.Add(Of(Collective::kReduceScatter), "", 0, std::move(of_x));
+  combinations.Add(Of(Collective::kAllGather), "", 1, std::move(of_y));
+  return combinations;
+}
+
+TEST(ChoiceCombinationsTest, ARewrittenFormBeginsWithOneChoiceOfEachFamily) {
+  const ChoiceCombinations combinations = WithChunks(ChoiceCombinations::Form::kRewritten);
+  EXPECT_THAT(Texts(combinations.First()), ElementsAre("b/x?chunk=2+b/y?chunk=2", "b/x?chunk=2+b/z",
+                                                       "b/x?chunk=2&fuse=1+b/y?chunk=2"));
+  EXPECT_FALSE(combinations.has_all_first());
+  // Its second race has the others of the fastest families.
+  const std::vector<Verdict> verdicts = {Timed("b/x?chunk=2+b/y?chunk=2", 100),
+                                         Timed("b/x?chunk=2+b/z", 110),
+                                         Timed("b/x?chunk=2&fuse=1+b/y?chunk=2", 80)};
+  EXPECT_THAT(Texts(combinations.Best(verdicts)),
+              ElementsAre("b/x?chunk=2&fuse=1+b/z", "b/x?chunk=3&fuse=1+b/y?chunk=2",
+                          "b/x?chunk=1&fuse=1+b/y?chunk=2", "b/x?chunk=2&fuse=1+b/y?chunk=1",
+                          "b/x?chunk=2&fuse=1+b/y?chunk=3"));
+  EXPECT_GE(combinations.best_max(), 5u);
+}
+
+TEST(ChoiceCombinationsTest, NamesTheChoicesThatRacedInNoCombination) {
+  const ChoiceCombinations combinations = WithChunks(ChoiceCombinations::Form::kRewritten);
+  const auto set_aside = [&](const std::vector<Verdict>& verdicts) {
+    std::vector<std::string> texts;
+    for (const ChoiceId& id : combinations.SetAside(verdicts)) texts.push_back(id.text());
+    return texts;
+  };
+  EXPECT_THAT(set_aside({}),
+              ElementsAre("b/x?chunk=1+b/y?chunk=2", "b/x?chunk=3+b/y?chunk=2",
+                          "b/x?chunk=3&fuse=1+b/y?chunk=2", "b/x?chunk=1&fuse=1+b/y?chunk=2",
+                          "b/x?chunk=2+b/y?chunk=1", "b/x?chunk=2+b/y?chunk=3"));
+  EXPECT_THAT(set_aside({Timed("b/x?chunk=1+b/z", 5), Timed("b/x?chunk=3&fuse=1+b/y?chunk=1", 6)}),
+              ElementsAre("b/x?chunk=3+b/y?chunk=2", "b/x?chunk=1&fuse=1+b/y?chunk=2",
+                          "b/x?chunk=2+b/y?chunk=3"));
+}
+
+TEST(ChoiceCombinationsTest, TheProgramAsItIsHasAllChoicesWithoutARegion) {
+  const ChoiceCombinations combinations = WithChunks(ChoiceCombinations::Form::kUnchanged);
+  const std::vector<std::string> first = Texts(combinations.First());
+  EXPECT_THAT(first, SizeIs(3 * 4 + 1));
+  EXPECT_EQ(first.back(), "b/x?chunk=2&fuse=1+b/y?chunk=2");
+  std::vector<Verdict> verdicts;
+  for (const std::string& id : first) verdicts.push_back(Timed(id, 100));
+  EXPECT_THAT(Texts(combinations.Best(verdicts)), Contains("b/x?chunk=3&fuse=1+b/y?chunk=1"));
+}
+
+// The choice that leads its family fails. Another one of its family may be the fastest of all.
+TEST(ChoiceCombinationsTest, ASecondRaceHasTheFamilyOfALeadingChoiceThatFails) {
+  const ChoiceCombinations combinations = WithChunks(ChoiceCombinations::Form::kRewritten);
+  const std::vector<std::string> first = Texts(combinations.First());
+  std::vector<Verdict> verdicts;
+  for (const std::string& id : first) verdicts.push_back(Timed(id, 100));
+  const auto region = std::find(first.begin(), first.end(), "b/x?chunk=2&fuse=1+b/y?chunk=2");
+  ASSERT_NE(region, first.end());
+  Verdict& failed = verdicts[static_cast<size_t>(region - first.begin())];
+  failed = Timed(*region, 0, Outcome::kLaunchFailed);
+  EXPECT_THAT(Texts(combinations.Best(verdicts)), Contains("b/x?chunk=3&fuse=1+b/y?chunk=2"));
+}
+
+// The interval of x1 lies above the median of the fastest; that of x7 does not.
+TEST(ChoiceCombinationsTest, ASecondRaceLeavesOutWhatWasSlowerBeyondTheNoise) {
+  const ChoiceCombinations combinations = Three(13, 9, ChoiceCombinations::Form::kRewritten);
+  std::vector<Verdict> verdicts = {Timed("b/x2+b/y0+b/x2", 900), Timed("b/x5+b/y0+b/x5", 600),
+                                   Timed("b/x1+b/y0+b/x1", 620), Timed("b/x7+b/y0+b/x7", 640),
+                                   Timed("b/x2+b/y3+b/x2", 700)};
+  verdicts[0].interval_low_ns = 890;
+  verdicts[2].interval_low_ns = 601;
+  verdicts[3].interval_low_ns = 599;
+  EXPECT_THAT(Texts(combinations.Best(verdicts)), ElementsAre("b/x5+b/y3+b/x5", "b/x7+b/y3+b/x7"));
 }
 
 TEST(ChoiceCombinationsTest, FindsEveryCombinationAndNothingElse) {

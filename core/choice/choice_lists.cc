@@ -75,7 +75,9 @@ class FormLister {
 
   Result<ChoiceCombinations> List(std::vector<Refusal>& refusals) const {
     COTUNE_TRY(const std::vector<BackendCall> bare, CallsOf(form_.Buckets()));
-    ChoiceCombinations combinations(form_.positions.size());
+    ChoiceCombinations combinations(form_.positions.size(),
+                                    form_.via.empty() ? ChoiceCombinations::Form::kUnchanged
+                                                      : ChoiceCombinations::Form::kRewritten);
     for (size_t place = 0; place < bare.size(); ++place) {
       const Position& position = form_.positions[place];
       const Problem& problem = bare[place].problem;

@@ -156,6 +156,18 @@ std::vector<Choice> FormChoices::Best(std::span<const Verdict> verdicts) const {
   return best;
 }
 
+std::vector<ChoiceId> FormChoices::SetAside(std::span<const Verdict> verdicts) const {
+  std::vector<ChoiceId> set_aside;
+  for (const RacedForm& raced : RacedForms(verdicts)) {
+    for (const ChoiceId& id : raced.form->combinations.SetAside(raced.verdicts)) {
+      const std::string& via = raced.form->via;
+      const ChoiceId named = via.empty() ? id : id.WithHostKey(kViaKey, via);
+      if (Find(named)) set_aside.push_back(named);
+    }
+  }
+  return set_aside;
+}
+
 std::optional<Choice> FormChoices::Find(const ChoiceId& id) const {
   const std::string via = id.HostKey(kViaKey);
   for (const OfForm& form : forms_) {

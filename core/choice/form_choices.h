@@ -47,6 +47,7 @@ class FormChoices {
   // They do what the functions of ChoiceCombinations do.
   size_t best_max() const;
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
+  std::vector<ChoiceId> SetAside(std::span<const Verdict> verdicts) const;
   std::optional<Choice> Find(const ChoiceId& id) const;
 
  private:

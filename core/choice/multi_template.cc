@@ -70,6 +70,16 @@ std::vector<Choice> MultiTemplate::CombineFastest(uint64_t size_hint_bytes,
   return combined;
 }
 
+std::vector<Refusal> MultiTemplate::RefuseSetAside(uint64_t size_hint_bytes,
+                                                   std::span<const Verdict> verdicts) const {
+  std::vector<Refusal> refusals;
+  for (const ChoiceId& id : lists_.at(size_hint_bytes).combinations.SetAside(verdicts)) {
+    refusals.push_back(
+        {id.text(), "a choice that differs in numbers alone raced for it, and others were faster"});
+  }
+  return refusals;
+}
+
 Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_bytes,
                                                          CellTimer& timer) {
   const auto found = cells_.find(size_hint_bytes);

@@ -59,6 +59,10 @@ class MultiTemplate {
   // Gives what a second heat adds, by the verdicts of the first, without what was left out.
   std::vector<Choice> CombineFastest(uint64_t size_hint_bytes,
                                      std::span<const Verdict> verdicts) const;
+  // Refuses, after the last heat, the choices that raced in none, because the choice that led their
+  // family (leading_choices.h) was slower than others.
+  std::vector<Refusal> RefuseSetAside(uint64_t size_hint_bytes,
+                                      std::span<const Verdict> verdicts) const;
 
   // The timer measures a cell the first time that it is asked for; afterwards the result is cached.
   // A failure is not cached, because it ends the tune.

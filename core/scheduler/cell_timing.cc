@@ -49,9 +49,13 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
+  cell->operands.reset();
   COTUNE_RETURN_IF_ERROR(decided);
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
+  for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
+    decided->cell.refusals.push_back(std::move(refusal));
+  }
   ++state_.outcome.measured_cells;
   Report(*decided);
   ++cells_done_;
@@ -268,7 +272,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   const int64_t total_budget_ns =
       state_.settings.budget_ns > 0 ? std::max<int64_t>(1, BudgetLeftNs()) : 0;
   CellBenchmark benchmark(of_cell, cell.callers, std::move(label), budget_ns, total_budget_ns);
-  Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem);
+  Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem, cell.operands);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();
   if (start_mode_ != decided->cell.start_mode) {

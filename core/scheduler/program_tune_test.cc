@@ -19,10 +19,13 @@
 #include "core/testing/tune_on_ranks.h"
 #include "core/testing/twin_recipes.h"
 #include "fmt/format.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
 namespace {
+
+using ::testing::UnorderedElementsAre;
 
 // The collectives differ in size, so that one may want another choice than the other.
 constexpr char kSequence[] =
@@ -253,6 +256,52 @@ TEST(ProgramTuneTest, ARegionIsListedRacedAndRunWhereItIsFaster) {
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 65536), "scripted/bandwidth");
+  }
+}
+
+// Each region has two families of three choices that differ in a number. "pull" is the faster
+// family, and its last choice is the fastest, although its estimate is the highest.
+std::vector<ScriptedChoice> FamiliesOfRegions(int) {
+  std::vector<ScriptedChoice> choices = {Linear("usual", 500'000, 1)};
+  choices[0].is_default = true;
+  for (const int64_t size : {1, 2, 3}) {
+    for (const bool is_pull : {true, false}) {
+      ScriptedChoice& choice = choices.emplace_back(
+          Linear(fmt::format("{}?chunk={}", is_pull ? "pull" : "push", size), 900'000, 1));
+      choice.cost_us = static_cast<double>(size);
+      choice.fused_cost_ns = [=](uint64_t, size_t) {
+        return (is_pull ? 300'000 : 400'000) - size * 20'000;
+      };
+    }
+  }
+  return choices;
+}
+
+TEST(ProgramTuneTest, TheOthersOfTheFastestFamilyOfARegionRaceInTheSecondHeat) {
+  const TwinRecipes recipes(/*with_regions=*/true);
+  Tune tune;
+  tune.choices = FamiliesOfRegions;
+  tune.node_programs = {"%x = input f32 [R, 64]\n%s = all_reduce sum %x\n%n = neg %s\nreturn %n\n"};
+  tune.node_sizes = {{1024}};
+  tune.recipes = &recipes;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 1024), "scripted/pull?chunk=3&fuse=1");
+    const CellResult& cell = view.cells[0];
+    std::vector<std::string> raced;
+    std::vector<std::string> set_aside;
+    for (const Verdict& verdict : cell.verdicts) {
+      if (verdict.id.has_host_keys()) raced.push_back(verdict.id.text());
+    }
+    for (const Refusal& refusal : cell.refusals) {
+      if (refusal.reason.find("differs in numbers") == std::string::npos) continue;
+      set_aside.push_back(refusal.choice);
+    }
+    EXPECT_THAT(raced, UnorderedElementsAre(
+                           "scripted/pull?chunk=1&fuse=1", "scripted/pull?chunk=2&fuse=1",
+                           "scripted/pull?chunk=3&fuse=1", "scripted/push?chunk=1&fuse=1"));
+    EXPECT_THAT(set_aside, UnorderedElementsAre("scripted/push?chunk=2&fuse=1",
+                                                "scripted/push?chunk=3&fuse=1"));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/benchmark/cell_operands.h"
 #include "core/choice/choice_caller.h"
 #include "core/choice/multi_template.h"
 
@@ -23,6 +24,7 @@ struct CellPlace {
 struct TuneCell {
   CellPlace place;
   std::vector<std::unique_ptr<ChoiceCaller>> callers{};  // none once it is measured
+  std::unique_ptr<CellOperands> operands{};              // the last heat's, until it is measured
 };
 
 }  // namespace cotune

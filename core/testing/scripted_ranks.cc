@@ -551,6 +551,7 @@ ChoiceList BackendForTest::ListChoices(const Program& program, const Problem&) c
     Choice choice{.id = id, .is_default = scripted.is_default};
     choice.is_reproducible = scripted.is_reproducible;
     choice.numerics = scripted.numerics;
+    choice.cost_us = scripted.cost_us;
     list.choices.push_back(std::move(choice));
   }
   return list;

@@ -79,6 +79,7 @@ struct ScriptedChoice {
   int wrong_on_rank = -1;                        // one element
   bool is_reproducible = false;                  // as in Choice
   std::string numerics{};                        // as in Choice
+  double cost_us = -1;                           // as in Choice: an estimate
   bool keeps_values_wide = false;                // refuses regions that round every value
   int ulp_on_rank = -1;                          // where an element has the next bits
   int overruns_on_rank = -1;                     // writes one byte behind the receive buffer
