@@ -134,7 +134,7 @@ std::vector<Shape> StepShapes(const Problem& problem, Shares shares) {
 // ---- Kernels that work on leaves, which are one pack or several ----
 
 uint64_t LeafPacks(const Problem& problem) {
-  return kLeafElements * sdk::ElementBytes(problem.type) / kPackBytes;
+  return CeilDivide(kLeafElements * sdk::ElementBytes(problem.type), kPackBytes);
 }
 // A problem with a pack for each leaf.
 Problem PackForEachLeaf(const Problem& problem) {
@@ -162,7 +162,8 @@ int FittedLeafBlocks(const Problem& problem, Shares shares, int threads, int unr
 std::vector<Shape> LeafShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
   for (Shape shape : StepShapes(PackForEachLeaf(problem), shares)) {
-    const int unroll_max = problem.world_size <= (shares == Shares::kNone ? 4 : 2) ? 2 : 1;
+    const bool has_room = problem.world_size <= (shares == Shares::kNone ? 4 : 2);
+    const int unroll_max = has_room && LeafPacks(problem) <= 2 ? 2 : 1;
     if (shape.threads < 128 || shape.unroll > unroll_max) continue;
     // A step of leaves may need more scratch than one of packs: fewer blocks take more steps then.
     while (shape.blocks > 1 && !CanRunLeaves(problem, shares, shape)) {

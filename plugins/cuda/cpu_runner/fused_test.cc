@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <random>
 #include <string>
@@ -53,13 +54,14 @@ OfRanks RandomOnRanks(const sdk::Program& program, int world_size, uint64_t seed
 
 // ---- The right answer, by loops over single elements ----
 
-double Combined(sdk::Reduction reduction, double a, double b, bool is_float) {
+double Combined(sdk::Reduction reduction, double a, double b, sdk::ValueDtype dtype) {
   switch (reduction) {
     case sdk::Reduction::kMax:
       return a > b || a != a ? a : b;
     case sdk::Reduction::kSum:
     case sdk::Reduction::kAverage:
-      if (is_float) return static_cast<float>(a) + static_cast<float>(b);
+      if (dtype == sdk::ValueDtype::kF64) return a + b;
+      if (sdk::IsFloat(dtype)) return static_cast<float>(a) + static_cast<float>(b);
       return static_cast<int32_t>(static_cast<uint32_t>(static_cast<int64_t>(a)) +
                                   static_cast<uint32_t>(static_cast<int64_t>(b)));
     default:
@@ -68,16 +70,36 @@ double Combined(sdk::Reduction reduction, double a, double b, bool is_float) {
   }
 }
 
+// The sums of 64-bit integers, of which a double holds not all. They wrap around.
+PartArray SumOfLongs(const std::vector<PartArray>& operands) {
+  PartArray sum = operands.front();
+  for (size_t at = 0; at < sum.bytes.size(); at += sizeof(uint64_t)) {
+    uint64_t total = 0;
+    for (const PartArray& operand : operands) {
+      uint64_t element;
+      std::memcpy(&element, operand.bytes.data() + at, sizeof(element));
+      total += element;
+    }
+    std::memcpy(sum.bytes.data() + at, &total, sizeof(total));
+  }
+  return sum;
+}
+
 PartArray Reduced(const std::vector<PartArray>& operands, sdk::Reduction reduction) {
   PartArray sum = operands.front();
-  const bool is_float = sdk::IsFloat(sum.dtype);
+  if (sum.dtype == sdk::ValueDtype::kI64) {
+    EXPECT_EQ(reduction, sdk::Reduction::kSum);
+    return SumOfLongs(operands);
+  }
   for (size_t i = 0; i < sum.bytes.size() / sdk::PartBytes(sum.dtype); ++i) {
     double total = PartElement(operands[0], i);
     for (size_t r = 1; r < operands.size(); ++r) {
-      total = Combined(reduction, total, PartElement(operands[r], i), is_float);
+      total = Combined(reduction, total, PartElement(operands[r], i), sum.dtype);
     }
     if (reduction == sdk::Reduction::kAverage) {
-      total = static_cast<float>(total) / static_cast<float>(operands.size());
+      const double count = static_cast<double>(operands.size());
+      const bool is_wide = sum.dtype == sdk::ValueDtype::kF64;
+      total = is_wide ? total / count : static_cast<float>(total) / static_cast<float>(count);
     }
     sdk::SetPartElement(sum, i, total);
   }

@@ -143,20 +143,10 @@ Result<void> AddStages(const Value& shape, bool takes_rows, LeafSide& side) {
   return {};
 }
 
-// A leaf has to be a number of packs, and the packs those of the kernels that add up.
-Result<void> CheckType(const Value& operand) {
-  if (sdk::ElementBytes(operand.dtype) == 2 || sdk::ElementBytes(operand.dtype) == 4) return {};
-  return Fail(COTUNE_UNSUPPORTED,
-              fmt::format("kernels with operations inside add up elements of 2 and 4 bytes, and "
-                          "these have {}",
-                          sdk::ElementBytes(operand.dtype)));
-}
-
 // Cuts a region that has one collective.
 Result<LeafPiece> PieceAt(const Program& region, int value) {
   const ProgramNode& node = NodeOf(region, value);
   const Value& shape = region.values[static_cast<size_t>(value)];
-  COTUNE_RETURN_IF_ERROR(CheckType(shape));
   LeafPiece made;
   made.elements = node.collective->count;
   SideMaker source(region, -1);

@@ -60,18 +60,21 @@ uint64_t LeavesOfThread(const LeafRegion& region, const RowShape& shape) {
   return CeilDivide(LeavesOf(region), shape.all_threads());
 }
 uint64_t PacksOfLeaf(const LeafRegion& region) {
-  return kLeafColumns * sdk::ElementBytes(region.problem.type) / kPackBytes;
+  return CeilDivide(kLeafColumns * sdk::ElementBytes(region.problem.type), kPackBytes);
 }
 
 // An estimate of the registers of a thread.
 uint64_t RegistersOf(const LeafRegion& region, const RowShape& shape) {
   constexpr uint64_t kOther = 40;  // addresses, indexes and what is computed with
   constexpr uint64_t kPacksAtOnceMax = 8;
-  const uint64_t packs = PeersOf(region) * PacksOfLeaf(region);
-  const uint64_t at_once =
-      std::min(LeavesOfThread(region, shape), std::max<uint64_t>(1, kPacksAtOnceMax / packs));
+  // Leaves of few packs are received whole, and several of them at once (row_region.cuh).
+  const uint64_t of_leaf = PeersOf(region) * PacksOfLeaf(region);
+  const uint64_t packs =
+      of_leaf > kPacksAtOnceMax
+          ? PeersOf(region)
+          : of_leaf * std::min(LeavesOfThread(region, shape), kPacksAtOnceMax / of_leaf);
   const uint64_t held = HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
-  return held + 4 * packs * at_once + kOther;
+  return held + 4 * packs + kOther;
 }
 
 // Returns true if an output of one number a row overwrites an input, which all threads of the row
@@ -97,7 +100,8 @@ bool CanRun(const LeafRegion& region, const Algorithm& algorithm, const RowShape
   // A thread has its leaves of the rows of all owners at once, on their way to them.
   constexpr uint64_t kPacksToOwnersMax = 8;
   const uint64_t to_owners = leaves * PeersOf(region) * PacksOfLeaf(region);
-  if (algorithm.has_owners && leaves > 1 && to_owners > kPacksToOwnersMax) return false;
+  const bool has_many = leaves > 1 || PacksOfLeaf(region) > 2;
+  if (algorithm.has_owners && has_many && to_owners > kPacksToOwnersMax) return false;
   const uint64_t held = HeldWordsOf(region.sink().part, region.sink().stage(), shape.all_threads());
   if (held > kHeldWordsMax) return false;
   constexpr uint64_t kRegistersOfProcessor = 65536;

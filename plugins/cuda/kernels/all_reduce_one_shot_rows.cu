@@ -39,8 +39,7 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
     rows.LoadRow(row, place.is_there);
     if (base == 0) {
       rows.LoadShared();
-      is_open = launch.Begin();
-      launch.Arrive();
+      is_open = BeginRows(launch, place.Columns(0) != 0);
     }
     if (first_row >= row_count) continue;
     const bool is_last = base + step_rows >= row_count;

@@ -102,8 +102,7 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
     LoadSourceOfRow<kIsAligned>(source, place, own);
     if (base == 0) {
       shared.LoadShared();
-      is_open = launch.Begin();
-      launch.Arrive();
+      is_open = BeginRows(launch, place.Columns(0) != 0);
     }
     if (first >= share) continue;
     RowSink<kIsAligned> rows = shared;

@@ -12,15 +12,20 @@
 
 namespace cotune::cuda {
 
-static_assert(sizeof(Leaf<Reduced>) % sizeof(Pack) == 0, "a leaf is a number of packs");
-constexpr int kLeafPacks = static_cast<int>(sizeof(Leaf<Reduced>) / sizeof(Pack));
+// A leaf of bytes fills half of a pack.
+constexpr int kLeafPacks =
+    static_cast<int>((sizeof(Leaf<Reduced>) + sizeof(Pack) - 1) / sizeof(Pack));
+constexpr int kWordsOfPack = Leaf<Reduced>::kWords < 4 ? Leaf<Reduced>::kWords : 4;
 
 __device__ __forceinline__ Pack PackOf(const Leaf<Reduced>& leaf, int p) {
-  return Pack{{leaf.word[4 * p], leaf.word[4 * p + 1], leaf.word[4 * p + 2], leaf.word[4 * p + 3]}};
+  Pack pack = {};
+#pragma unroll
+  for (int w = 0; w < kWordsOfPack; ++w) pack.word[w] = leaf.word[4 * p + w];
+  return pack;
 }
 __device__ __forceinline__ void SetPack(Leaf<Reduced>& leaf, int p, const Pack& pack) {
 #pragma unroll
-  for (int w = 0; w < 4; ++w) leaf.word[4 * p + w] = pack.word[w];
+  for (int w = 0; w < kWordsOfPack; ++w) leaf.word[4 * p + w] = pack.word[w];
 }
 
 // The place of a leaf in a value.
@@ -116,16 +121,30 @@ __device__ __forceinline__ bool ReduceLeaf(const KernelArguments& a, SlotOf slot
                                            const Pack (&own)[kLeafPacks], Pack (&sum)[kLeafPacks],
                                            Launch& launch, bool is_last, SpinBudget& budget,
                                            bool compares) {
-  Pack others[kPeers * kLeafPacks];
-  if (!ReceiveLeaves(a, slot, Everybody{}, others, launch, is_last, budget, compares)) {
-    return false;
-  }
+  if constexpr (kWaitsForWholeLeaves) {
+    Pack others[kPeers * kLeafPacks];
+    if (!ReceiveLeaves(a, slot, Everybody{}, others, launch, is_last, budget, compares)) {
+      return false;
+    }
 #pragma unroll
-  for (int p = 0; p < kLeafPacks; ++p) {
-    Pack of_peers[kPeers];
+    for (int p = 0; p < kLeafPacks; ++p) {
+      Pack of_peers[kPeers];
 #pragma unroll
-    for (int q = 0; q < kPeers; ++q) of_peers[q] = others[p * kPeers + q];
-    sum[p] = ReduceInRankOrder(own[p], of_peers, a.rank);
+      for (int q = 0; q < kPeers; ++q) of_peers[q] = others[p * kPeers + q];
+      sum[p] = ReduceInRankOrder(own[p], of_peers, a.rank);
+    }
+  } else {
+    // Each pack is added up as it comes: those of a whole leaf would not fit into the registers.
+#pragma unroll
+    for (int p = 0; p < kLeafPacks; ++p) {
+      Pack of_peers[kPeers];
+      const auto slot_of = [&](int q) { return slot(PeerAt(q, a.rank), p); };
+      if (!Receive(slot_of, Everybody{}, of_peers, a.rank, launch, is_last, budget,
+                   compares && p == 0)) {
+        return false;
+      }
+      sum[p] = ReduceInRankOrder(own[p], of_peers, a.rank);
+    }
   }
   return true;
 }

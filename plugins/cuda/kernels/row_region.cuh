@@ -79,17 +79,21 @@ __device__ __forceinline__ void SendRow(unsigned char* scratch, const RowSlots& 
   }
 }
 
-// Adds up the leaves of a row as those of all peers arrive, each in the array of its rank, and
-// gives them to the operations that follow. own: this rank's; the sum takes its place. False: gave
-// up.
+// Begins the launch on this rank. has_data: the thread waits for data of every peer, and compares
+// the calls meanwhile. A thread without data would wait in the barriers of its row, for threads
+// that may wait for the data of another call: it compares first. False: gave up.
+__device__ __forceinline__ bool BeginRows(Launch& launch, bool has_data) {
+  const bool is_open = launch.Begin();
+  launch.Arrive();
+  return is_open && (has_data || launch.guard().Compare(launch.step()));
+}
+
+// See ReduceRow; kLeavesAtOnce leaves of all peers are in the registers at once.
 template <class Rows>
-__device__ __forceinline__ bool ReduceRow(const KernelArguments& a, Launch& launch,
-                                          const RowSlots& slots, const RowPlace& place,
-                                          bool is_last, SpinBudget& budget, RowPacks& own,
-                                          Rows& rows) {
-  // A thread without data waits in the barriers of its row instead, for threads that may wait for
-  // the data of another call.
-  if (place.Columns(0) == 0) return launch.guard().Compare(launch.step());
+__device__ __forceinline__ bool ReduceWholeLeaves(const KernelArguments& a, Launch& launch,
+                                                  const RowSlots& slots, const RowPlace& place,
+                                                  bool is_last, SpinBudget& budget, RowPacks& own,
+                                                  Rows& rows) {
   unsigned char* const scratch = launch.Scratch(a.rank);
 #pragma unroll
   for (int first = 0; first < kRowLeaves; first += kLeavesAtOnce) {
@@ -119,6 +123,48 @@ __device__ __forceinline__ bool ReduceRow(const KernelArguments& a, Launch& laun
     }
   }
   return true;
+}
+
+// See ReduceRow; one pack of each peer is in the registers, where a leaf has too many.
+template <class Rows>
+__device__ __forceinline__ bool ReducePacks(const KernelArguments& a, Launch& launch,
+                                            const RowSlots& slots, const RowPlace& place,
+                                            bool is_last, SpinBudget& budget, RowPacks& own,
+                                            Rows& rows) {
+  unsigned char* const scratch = launch.Scratch(a.rank);
+#pragma unroll
+  for (int j = 0; j < kRowLeaves; ++j) {
+    if (place.Columns(j) == 0) continue;
+    Leaf<Reduced> sum = {};
+#pragma unroll
+    for (int p = 0; p < kLeafPacks; ++p) {
+      Pack of_peers[kPeers];
+      const auto slot = [&](int q) { return scratch + slots.At(PeerAt(q, a.rank), j, p); };
+      if (!Receive(slot, Everybody{}, of_peers, a.rank, launch, is_last, budget,
+                   j == 0 && p == 0)) {
+        return false;
+      }
+      own[j][p] = ReduceInRankOrder(own[j][p], of_peers, a.rank);
+      SetPack(sum, p, own[j][p]);
+    }
+    rows.SetLeaf(j, sum);
+  }
+  return true;
+}
+
+// Adds up the leaves of a row as those of all peers arrive, each in the array of its rank, and
+// gives them to the operations that follow. own: this rank's; the sum takes its place. False: gave
+// up.
+template <class Rows>
+__device__ __forceinline__ bool ReduceRow(const KernelArguments& a, Launch& launch,
+                                          const RowSlots& slots, const RowPlace& place,
+                                          bool is_last, SpinBudget& budget, RowPacks& own,
+                                          Rows& rows) {
+  if constexpr (kPacksOfLeaves <= kRowPacksAtOnceMax) {
+    return ReduceWholeLeaves(a, launch, slots, place, is_last, budget, own, rows);
+  } else {
+    return ReducePacks(a, launch, slots, place, is_last, budget, own, rows);
+  }
 }
 
 // Waits for the leaves of a row that `owner` has added up, in the array of that number, and gives

@@ -78,6 +78,15 @@ std::vector<CaseText> SingleTexts() {
       {"narrow_output",
        "program p\n%x = input bf16 [R, 32]\n%q = input f32 [R, 1]\n%s = all_reduce average %x\n"
        "%f = cast %s, to=f32\n%m = mul %f, %q\n%y = cast %m, to=f8_e4m3\nreturn %y\n"},
+      {"doubles",
+       "program p\n%x = input f64 [R, 24]\n%b = input f64 [1, 24]\n%s = all_reduce average %x\n"
+       "%z = add %s, %b\n%y = relu %z\nreturn %y, %s into %x\n"},
+      {"long_integers",
+       "program p\n%x = input i64 [R, 7]\n%k = input i64 [R, 7]\n%s = all_reduce sum %x\n"
+       "%y = mul %s, %k\n%z = max %y, %x\nreturn %z\n"},
+      {"bytes",
+       "program p\n%x = input u8 [R, 13]\n%k = input u8 [R, 13]\n%s = all_reduce max %x\n"
+       "%y = min %s, %k\nreturn %y\n"},
       {"condition",
        "program p\n%x = input f16 [R, 16]\n%k = input u8 [R, 16]\n%s = all_reduce sum %x\n"
        "%y = where %k, %s, %x\nreturn %y into %x\n"},
@@ -139,6 +148,14 @@ std::vector<CaseText> RowTexts() {
       {"integer_rows",
        "program p\n%x = input i32 [R, 40]\n%s = all_reduce sum %x\n%f = cast %s, to=f64\n"
        "%n = row_sum %f\n%y = add %f, %n\n%z = cast %y, to=f32\nreturn %z, %s\n",
+       false, 4},
+      {"rows_of_doubles",
+       "program p\n%x = input f64 [R, 72]\n%s = all_reduce sum %x\n%n = row_sum %s\n"
+       "%y = mul %s, %n\nreturn %y\n",
+       false, 8},
+      {"rows_of_longs",
+       "program p\n%x = input i64 [R, 40]\n%s = all_reduce sum %x\n%f = cast %s, to=f64\n"
+       "%n = row_max %f\n%y = sub %f, %n\nreturn %y, %s\n",
        false, 4},
   };
 }
@@ -248,8 +265,9 @@ LeafRegion LeafRegionAt(const RegionCase& region, uint64_t rows, int world_size)
 }
 
 KernelSpec SpecOf(const RegionVariant& variant, const LeafRegion& region) {
-  const bool is_integer = region.problem.type == sdk::ElementType::kI32;
-  const std::string_view transport = is_integer ? "escape" : "lamport";
+  const sdk::ElementType type = region.problem.type;
+  const bool has_spare_bits = sdk::IsFloat(type) && type != sdk::ElementType::kF64;
+  const std::string_view transport = has_spare_bits ? "lamport" : "escape";
   if (region.has_rows()) {
     const std::vector<Choice> choices = ListFused(region, {}).value();
     const auto choice = std::find_if(choices.begin(), choices.end(), [&](const Choice& each) {
