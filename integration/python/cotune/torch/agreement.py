@@ -267,7 +267,8 @@ class Agreement:
 
     def _give_back(self, static: list[Entry], dynamic: list[Entry], key: Key) -> None:
         """Lets programs that have just been tuned run by PyTorch where that is faster; by all ranks alike."""
-        if self._is_plain() or not groups.entry_of(self._name, self._device).races_plain:
+        entry = groups.entry_of(self._name, self._device)
+        if entry is None or entry.is_plain or not entry.races_plain:
             return
         candidates = [
             Candidate(each.text, rows, _keys_of(each.text, rows, self._size))

@@ -166,7 +166,9 @@ def _rewrite(
     left_decisions = [
         _left_decision(each.node, each.reason, each.is_unsupported) for each in found.left
     ]
-    whole = None if original is None else _to_compare(original, settings, group_facts, found)
+    whole = None
+    if original is not None:
+        whole = _to_compare(graph.owning_module, original, settings, group_facts, found)
     programs = _put_programs(graph, settings, found, whole)
     seconds = time.perf_counter() - begin
     decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom)
@@ -203,11 +205,11 @@ def _put_programs(
 # The comparison of the whole graph with and without its programs (whole_graph.py).
 
 
-def _copy_to_compare(graph: fx.Graph) -> fx.GraphModule | None:
+def _copy_to_compare(graph: fx.Graph) -> fx.Graph | None:
     """A copy of a graph with collectives; None if nothing is compared."""
     if not groups.races_plain() or graph.owning_module is None or not any(map(_is_collective, graph.nodes)):
         return None
-    return fx.GraphModule(graph.owning_module, whole_graph.copied(graph))
+    return whole_graph.copied(graph)
 
 
 def _is_collective(node: fx.Node) -> bool:
@@ -215,7 +217,7 @@ def _is_collective(node: fx.Node) -> bool:
 
 
 def _to_compare(
-    original: fx.GraphModule, settings: Settings, group_facts: Callable[[str], GroupFacts], found: regions.Found
+    root: Any, original: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts], found: regions.Found
 ) -> whole_graph.WholeGraph:
     """The graph without programs, for the meeting of its process group."""
     names = {region.group for region in found.regions}
@@ -226,7 +228,7 @@ def _to_compare(
             again = regions.find_regions(graph, settings, group_facts, lambda region: _why_not(graph, region))
             _put_programs(graph, settings, again)
 
-    return whole_graph.WholeGraph.of(original, whole_graph.why_not(original.graph, names), put)
+    return whole_graph.WholeGraph.of(root, original, whole_graph.why_not(original, names), put)
 
 
 def _is_declared(node: fx.Node) -> bool:

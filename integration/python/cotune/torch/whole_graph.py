@@ -84,25 +84,28 @@ class WholeGraph:
 
     digest: str
     why_not: str
-    _module: fx.GraphModule | None
+    _root: Any  # the module that has the constants of the graph
+    _graph: fx.Graph | None
     _put: PutPrograms
     _options: dict[str, Any]
 
     @classmethod
-    def of(cls, original: fx.GraphModule, reason: str, put: PutPrograms) -> WholeGraph:
+    def of(cls, root: Any, original: fx.Graph, reason: str, put: PutPrograms) -> WholeGraph:
         """The graph that is compiled now. `reason`: see why_not()."""
-        digest = hashlib.sha256(_text_of(original.graph).encode()).hexdigest()[:24]
-        return cls("" if reason else digest, reason, None if reason else original, put, compat.inductor_options())
+        if reason:
+            return cls("", reason, None, None, put, {})
+        digest = hashlib.sha256(_text_of(original).encode()).hexdigest()[:24]
+        return cls(digest, "", root, original, put, compat.inductor_options())
 
     def ways(self, group_name: str, device: torch.device) -> dict[str, Call]:
         """The graph with its programs, "cotune", and without them, "plain". The collectives of PyTorch in both are in that
         process group."""
-        inputs = _operands(self._module.graph, device)
+        inputs = _operands(self._graph, device)
         options = compat.changed_options(self._options)
         found = {}
         with compat.inductor_config().patch(options):
             for name, put in (("cotune", self._put), ("plain", None)):
-                module = fx.GraphModule(self._module, copied(self._module.graph))
+                module = fx.GraphModule(self._root, copied(self._graph))
                 if put is not None:
                     put(module.graph)
                 _move_collectives(module.graph, group_name)
