@@ -104,7 +104,7 @@ class PlainTest(unittest.TestCase):
             self.assertEqual(each["graphs"][0]["why_not"], "")
 
     def test_graphs_that_are_not_compared(self):
-        for case, reason in (("differs", "the ranks have different graphs"), ("random", "rank 0: .* gives random numbers|may do more")):
+        for case, reason in (("differs", "the ranks have different graphs"), ("random", "rank 0: .* gives random numbers")):
             for each in self.run_ranks(case):
                 self.assertRegex(each["graphs"][0]["why_not"], reason)
 

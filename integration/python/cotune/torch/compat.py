@@ -359,20 +359,29 @@ def captures_graphs() -> bool:
 
 
 def forget_compiled_code(compile_ids: set[str] | None) -> None:
-    """Lets functions be compiled anew at their next calls: those that were compiled under these ids; None for all.
+    """Lets functions be compiled anew at their next calls: what was compiled under these ids; None for all.
 
-    What is running goes on. Without Dynamo's list of functions all that is compiled is forgotten.
+    What is running goes on. If this torch has no list of what is compiled, everything is forgotten.
     """
     entries_of = _fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
-    forget = _fetch("torch._C._dynamo.eval_frame", "reset_code")
     seen = _fetch("torch._dynamo.convert_frame", "input_codes", "seen")
-    if entries_of is None or forget is None or seen is None:
+    if entries_of is None or seen is None:
         torch.compiler.reset()
         return
     for code in filter(None, (each() for each in list(seen))):
-        ids = {str(each.compile_id) for each in entries_of(code)}
-        if ids and (compile_ids is None or not ids.isdisjoint(compile_ids)):
-            forget(code)
+        for entry in entries_of(code):
+            if compile_ids is None or str(entry.compile_id) in compile_ids:
+                _forget_entry(code, entry)
+
+
+def _forget_entry(code: Any, entry: Any) -> None:
+    """Lets the guards of one compiled form of a function fail, as Dynamo does if an object of them has gone."""
+    deleted = _fetch("torch._dynamo.guards", "DeletedGuardManagerWrapper")
+    try:
+        entry.guard_manager.extra_state.invalidate(entry, deleted("cotune has given a collective back to PyTorch"))
+    except (AttributeError, TypeError):
+        forget = _fetch("torch._C._dynamo.eval_frame", "reset_code")
+        torch.compiler.reset() if forget is None else forget(code)
 
 
 # Casts.

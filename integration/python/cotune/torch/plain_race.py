@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import itertools
 import statistics
 import time
@@ -168,6 +169,9 @@ class PlainRace:
 
     def _close(self) -> None:
         own, self._own = self._own, None
+        if own is not None and self._device >= 0:
+            # NCCL waits for the CUDA graphs that hold calls of a communicator before it takes that down.
+            gc.collect()
         # destroy_process_group() of the user ends all groups.
         if own is not None and compat.resolve_group(own.group_name) is own:
             torch.distributed.destroy_process_group(own)

@@ -36,8 +36,6 @@ def why_not(graph: fx.Graph, group_names: set[str]) -> str:
     """Why both forms of a graph cannot be timed; "" if they can. `group_names`: those of its collectives."""
     if len(group_names) != 1:
         return "its collectives are in several process groups, whose ranks do not meet at one place"
-    if compat.captures_graphs():
-        return "it is compiled for CUDA graphs, whose time is not that of a graph that is not captured"
     return next(filter(None, map(_why_not_of, graph.nodes)), "")
 
 
@@ -88,14 +86,16 @@ class WholeGraph:
     _graph: fx.Graph | None
     _put: PutPrograms
     _options: dict[str, Any]
+    _is_captured: bool  # into a CUDA graph, whose replay is what counts
 
     @classmethod
     def of(cls, root: Any, original: fx.Graph, reason: str, put: PutPrograms) -> WholeGraph:
         """The graph that is compiled now. `reason`: see why_not()."""
         if reason:
-            return cls("", reason, None, None, put, {})
-        digest = hashlib.sha256(_text_of(original).encode()).hexdigest()[:24]
-        return cls(digest, "", root, original, put, compat.inductor_options())
+            return cls("", reason, None, None, put, {}, False)
+        is_captured = compat.captures_graphs()
+        digest = hashlib.sha256(f"{_text_of(original)}\n{is_captured}".encode()).hexdigest()[:24]
+        return cls(digest, "", root, original, put, compat.inductor_options(), is_captured)
 
     def ways(self, group_name: str, device: torch.device) -> dict[str, Call]:
         """The graph with its programs, "cotune", and without them, "plain". The collectives of PyTorch in both are in that
@@ -112,7 +112,23 @@ class WholeGraph:
                 module.recompile()
                 form = compat.compile_graph(module, inputs)
                 found[name] = lambda form=form: form(*inputs)
+        if self._is_captured and device.type == "cuda":
+            return {name: _captured(way, device) for name, way in found.items()}
         return found
+
+
+def _captured(way: Call, device: torch.device) -> Call:
+    """The replay of a CUDA graph of a way."""
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        way()  # makes what a capture cannot make
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads, as that of NCCL's timeouts, may call CUDA meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        way()
+    return graph.replay
 
 
 def copied(graph: fx.Graph) -> fx.Graph:
