@@ -18,7 +18,6 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 
 import machine  # noqa: E402
-
 import never_slower  # noqa: E402  (beside this file)
 
 DONE, FAILED, NOT_HERE = 0, 1, 3

@@ -1,7 +1,7 @@
 """Judges whether the models with cotune are ever slower than torch.compile: the ratio of their times with its 99 % interval.
 
-A ratio is that of one round, in which both run. Those of all runs count together, so that a machine that is slow in one run
-is slow for both. The model is slower with cotune if the whole interval lies above 1.
+A ratio is that of one round, in which both run. The ratios of all runs count together: a machine that is slow in one run is
+slow for both. The model is slower with cotune if the whole interval lies above 1.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def two(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def cut(x: torch.Tensor, wide: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The operations behind the all_reduce become part of its program, and Inductor would not store their results."""
+    """The operations after the all_reduce become part of its program, and Inductor would not store their results."""
     y = torch.relu(funcol.all_reduce(x, "sum", dist.group.WORLD) + wide)
     return y.sum(0), (y * y).sum(0)
 
@@ -135,7 +135,7 @@ def run_case(case: str) -> str:
             fails(case)
         return check(epilogue, *inputs(64))
     if case == "known":
-        # What is known from before stays, and the new collective alone is given back.
+        # The first collective is decided already, and the new one alone is given back.
         error = check(epilogue, *inputs(64))
         slow()
         return error + check(two, *inputs(64))

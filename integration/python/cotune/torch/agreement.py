@@ -266,7 +266,7 @@ class Agreement:
         return frozenset(each for rows in entry.rows for each in _keys_of(entry.text, rows, self._size))
 
     def _give_back(self, static: list[Entry], dynamic: list[Entry], key: Key) -> None:
-        """Lets programs that have just been tuned run by PyTorch where that is faster; by all ranks alike."""
+        """Lets programs that have just been tuned run by PyTorch if that is faster; by all ranks alike."""
         entry = groups.entry_of(self._name, self._device)
         if entry is None or entry.is_plain or not entry.races_plain:
             return

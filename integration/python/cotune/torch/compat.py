@@ -348,20 +348,20 @@ def inductor_options() -> dict[str, Any]:
 
 
 def changed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Those of some options of Inductor that have another value now."""
+    """Some options of Inductor, without those that have this value now."""
     now = inductor_options()
     return {name: value for name, value in options.items() if name in now and now[name] is not value and now[name] != value}
 
 
 def captures_graphs() -> bool:
-    """Returns true if what is compiled now is captured into CUDA graphs."""
+    """Returns true if a graph that is compiled now becomes a CUDA graph."""
     return bool(getattr(getattr(inductor_config(), "triton", None), "cudagraphs", False))
 
 
 def forget_compiled_code(compile_ids: set[str] | None) -> None:
     """Lets functions be compiled anew at their next calls: what was compiled under these ids; None for all.
 
-    What is running goes on. If this torch has no list of what is compiled, everything is forgotten.
+    Calls that are running go on. If this torch has no list of what is compiled, everything is forgotten.
     """
     entries_of = _fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
     seen = _fetch("torch._dynamo.convert_frame", "input_codes", "seen")

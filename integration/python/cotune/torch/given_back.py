@@ -48,18 +48,22 @@ class Verdict:
             return "the whole graph"
         return f"{self.name}, {self.rows} rows"
 
-    def __str__(self) -> str:
-        """A line for people."""
+    @property
+    def times(self) -> str:
+        """The times of both, with their ratio; "" if there are none."""
         if self.cotune_us is None or self.plain_us is None or self.ratio is None:
-            return f"{self.subject}: not compared with torch/plain: {self.why_not}"
+            return ""
         what = "torch/plain (its collectives alone)" if self.is_bound else "torch/plain"
         low, middle, high = self.ratio
         since = "" if self.is_measured_here else ", from the file of verdicts"
-        back = "; given back to PyTorch" if self.gives_back else ""
-        return (
-            f"{self.subject}: {what} {self.plain_us:.1f} us, cotune {self.cotune_us:.1f} us, ratio {middle:.3f} "
-            f"[{low:.3f}, {high:.3f}]{since}{back}"
-        )
+        times = f"{what} {self.plain_us:.1f} us, cotune {self.cotune_us:.1f} us"
+        return f"{times}, ratio {middle:.3f} [{low:.3f}, {high:.3f}]{since}"
+
+    def __str__(self) -> str:
+        """A line for people."""
+        if not self.times:
+            return f"{self.subject}: not compared with torch/plain: {self.why_not}"
+        return f"{self.subject}: {self.times}{'; given back to PyTorch' if self.gives_back else ''}"
 
 
 class _Registry:
@@ -104,7 +108,7 @@ def graph_verdicts() -> list[tuple[str, Verdict]]:
 
 
 def key() -> tuple[tuple[str, str], ...]:
-    """What compiled graphs depend on, for the caches' keys."""
+    """The part of the caches' keys that depends on this list."""
     with _registry.lock:
         return tuple(sorted((name, each.name) for name, reasons in _registry.reasons.items() for each in reasons))
 

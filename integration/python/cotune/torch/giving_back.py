@@ -62,7 +62,7 @@ class GivingBack:
             left = [each for each in candidates if each not in back]
             if left:
                 verdict = self._graph_verdict(digest, graph, back)
-                back |= {each: f"its whole graph is faster without it: {verdict}" for each in left if verdict.gives_back}
+                back |= {each: f"its whole graph is faster without it: {verdict.times}" for each in left if verdict.gives_back}
                 verdicts.append(verdict)
             for each, reason in back.items():
                 self._note_keys(each, reason)
@@ -126,14 +126,15 @@ def _verdict_of(data: dict[str, Any]) -> Verdict:
 
 
 def _given_back(candidates: list[Candidate], verdicts: list[Verdict]) -> dict[Candidate, str]:
-    """The candidates that PyTorch runs. Those that share a collective go together: if all of them take less time by PyTorch."""
+    """The candidates that PyTorch runs. Candidates that share a collective go together, if all of them take less
+    time by PyTorch."""
     back: dict[Candidate, str] = {}
     for several in _connected(candidates):
         of_them = [verdicts[candidates.index(each)] for each in several]
         if not any(each.gives_back for each in of_them) or any(each.ratio is None for each in of_them):
             continue
         if sum(each.plain_us for each in of_them) < sum(each.cotune_us for each in of_them):
-            back |= {each: f"torch/plain is faster: {verdict}" for each, verdict in zip(several, of_them, strict=True)}
+            back |= {each: f"torch/plain is faster: {verdict.times}" for each, verdict in zip(several, of_them, strict=True)}
     return back
 
 

@@ -65,8 +65,8 @@ class TuneSettings:
       settings: settings of cotune by their names, as job_settings.py has them.
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
         refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
-      races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune;
-        where that is faster, it runs.
+      races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
+        which runs if it is faster.
     """
 
     tunes: bool = True

@@ -15,7 +15,6 @@ import dataclasses
 import gc
 import itertools
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -133,26 +132,27 @@ class PlainRace:
     def _timed(self, ways: dict[str, Call]) -> dict[str, list[float]]:
         return Rounds(compat.resolve_group(self._open()), self._device).time(ways, LIMIT_S, lambda: keeper.ends_tune)
 
-    # What all ranks do together.
+    # Steps that all ranks do together.
 
     def _try(self, what: str, run: Callable[[], Any]) -> Any:
         """The result of `run` on this rank. Raises _DroppedOut on all ranks if it has raised on one."""
-        result, failure, begin_s = None, "", time.monotonic()
+        step = next(self._steps)
+        result, failure, order = None, "", 0
         try:
             result = run()
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:_TEXT_CHARACTERS_MAX]
             log.info("a rank could not %s: %s", what, error, exc_info=True)
+            order = self._place.store.add(f"{self._name}/failed/{step}", 1)
             # The others find closed connections, and need not wait for their timeouts.
             self._close()
-        word = {"failure": failure, "after_s": time.monotonic() - begin_s}
-        words = self._share_words(str(next(self._steps)), word)
-        failed = [(each["after_s"], rank, each) for rank, each in enumerate(words) if each["failure"]]
-        if failed:
+        words = self._share_words(str(step), {"failure": failure, "order": order})
+        if any(each["failure"] for each in words):
             self._close()
-            # Failures of others may follow from the first.
-            _, rank, first = min(failed, key=lambda each: each[:2])
-            raise _DroppedOut(f"rank {self._place.global_ranks[rank]} could not {what}: {first['failure']}")
+            # The failures of others may follow from the first.
+            first = min((each for each in words if each["failure"]), key=lambda each: each["order"])
+            rank = self._place.global_ranks[words.index(first)]
+            raise _DroppedOut(f"rank {rank} could not {what}: {first['failure']}")
         return result
 
     def _open(self) -> str:

@@ -66,7 +66,7 @@ def ratio_of(times: Sequence[float], of_times: Sequence[float]) -> Interval | No
 class Rounds:
     """Times ways to do one thing. Collective over a process group that nobody else uses meanwhile.
 
-    All ranks give the same ways in the same order. What a way raises comes through, and then the ranks stand at different
+    All ranks give the same ways in the same order. An error of a way comes through, and then the ranks stand at different
     places: the process group is not used any more.
     """
 

@@ -2,7 +2,7 @@
 
 A copy of such a graph is kept from its compilation to the meeting of the ranks. There both forms are compiled, and timed on
 operands that are made for them: nothing of the user is read or written. That is safe only for graphs that do nothing else
-than to compute their results from their operands, and their collectives: `why_not` says what keeps a graph from it.
+than to compute their results from their operands, and their collectives: `why_not` gives the reason for the others.
 """
 
 from __future__ import annotations
