@@ -61,6 +61,7 @@ class PlainTest(unittest.TestCase):
             (verdict,) = each["verdicts"]
             self.assertLess(verdict["ratio"][2], 1, "the program is faster than PyTorch's form of it")
             (graph,) = each["graphs"]
+            self.assertEqual(graph["why_not"], "")
             self.assertGreater(graph["ratio"][0], 1, "the graph with it is slower than without it")
             self.assertTrue(graph["gives_back"])
             self.assertEqual(each["programs"], [1, 0])

@@ -29,7 +29,7 @@ from cotune.torch.timed_rounds import ROUNDS_MIN, Call, Rounds, ratio_of
 from cotune.torch.whole_graph import WholeGraph
 
 # The time of one race, without compiling.
-LIMIT_S = 2.0
+LIMIT_S = 4.0
 _TEXT_CHARACTERS_MAX = 300
 _AGREED = "agreed"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-import os
+import pathlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -163,7 +163,9 @@ def _operand(value: torch.Tensor) -> torch.Tensor:
 def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # The kernel gives back the memory of its caches, which counts as used.
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    return next(int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:"))
 
 
 def _move_collectives(graph: fx.Graph, group_name: str) -> None:
