@@ -10,6 +10,7 @@ model "operator" (on the CPU) is one all_reduce of 64 bytes: by the operator, by
 from __future__ import annotations
 
 import argparse
+import copy
 import ctypes
 import gc
 import json
@@ -75,6 +76,13 @@ def flat(value) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
 
+def in_own_group(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with the same parameters in a process group of its own: in one group, the first graph decides a collective."""
+    made = copy.copy(model)
+    made.group = dist.new_group()
+    return made
+
+
 def ways_of(model: torch.nn.Module, device: torch.device) -> dict[str, Callable]:
     """By name. Each is compiled on its own: Inductor's caches know whether cotune's pass is in."""
     modes = {"compile": "default"} | ({"compile_graphs": "reduce-overhead"} if device.type == "cuda" else {})
@@ -82,7 +90,8 @@ def ways_of(model: torch.nn.Module, device: torch.device) -> dict[str, Callable]
     for name, mode in modes.items():
         from_mode = torch._inductor.list_mode_options(mode)
         ways[name] = torch.compile(model, dynamic=False, options=from_mode)
-        ways[f"{name}_cotune"] = torch.compile(model, dynamic=False, options=from_mode | cotune.torch.options(tables=False))
+        options = from_mode | cotune.torch.options(tables=False)
+        ways[f"{name}_cotune"] = torch.compile(in_own_group(model), dynamic=False, options=options)
     return ways
 
 
@@ -92,6 +101,14 @@ def check(model_name: str, tokens: int, results: dict[str, list[torch.Tensor]], 
             off = (value.float() - right.float()).abs().max() / right.float().abs().max()
             if not off <= TOLERANCE[dtype]:
                 raise SystemExit(f"{model_name}, {tokens} tokens: {way} is off by {float(off):.3g} of the largest value")
+
+
+def show_verdicts(name: str, tokens: int) -> None:
+    """Prints what the races with PyTorch's form have come to so far, on rank 0."""
+    if dist.get_rank() == 0:
+        for line in cotune.torch.explain().splitlines():
+            if "torch/plain" in line:
+                print(f"{name} {tokens}: {line.strip()}", file=sys.stderr, flush=True)
 
 
 def measure(name: str, model: torch.nn.Module, given: tuple, tokens: int, options, device: torch.device) -> None:
@@ -104,6 +121,7 @@ def measure(name: str, model: torch.nn.Module, given: tuple, tokens: int, option
         results[way] = values
         calls[way] = lambda function=function: function(*given)
     check(name, tokens, results, given[0].dtype)
+    show_verdicts(name, tokens)
     counts = {}
     for way, call in calls.items():
         once_us = largest(clock.us(call, 5))

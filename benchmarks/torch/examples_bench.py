@@ -18,12 +18,14 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 
 import machine  # noqa: E402
+import never_slower  # noqa: E402  (beside this file)
 
 DONE, FAILED, NOT_HERE = 0, 1, 3
 DESCRIPTION = """Times examples/tp_linear.py and examples/llama_block.py, eagerly, by torch.compile, and by torch.compile with
 cotune (which tunes first), for 1 to 64 tokens, on CUDA also as CUDA graphs; and what an operator costs beside the bare C
 call. Needs python3 with torch 2.11 or newer."""
-EXIT_CODES = "exit codes: 0 all measured and all values right; 1 not; 2 usage; 3 no GPU, or no torch"
+EXIT_CODES = """exit codes: 0 all measured, all values right, and with --never-slower no model slower than by torch.compile; 1 not; 2 usage;
+3 no GPU, or no torch"""
 
 
 def environment(work: str, options: argparse.Namespace) -> dict[str, str]:
@@ -46,6 +48,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--tokens", default="1,2,4,8,16,32,64", help="[%(default)s]")
     parser.add_argument("--width", type=int, help="of the models [8192 on CUDA, 1024 on the CPU]")
     parser.add_argument("--rounds", type=int, default=15, help="[%(default)s]")
+    parser.add_argument("--runs", type=int, default=1, help="each in new processes, with a new database [%(default)s]")
+    parser.add_argument("--never-slower", action="store_true", help="fail if a model is slower with cotune, by its 99 %% interval")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the JSON that report.py reads")
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "lib/libcotune.so.0", help=argparse.SUPPRESS)
     parser.add_argument("--package", type=pathlib.Path, default=ROOT / "python", help=argparse.SUPPRESS)
@@ -67,15 +71,24 @@ def main(arguments: list[str]) -> int:
         "date": datetime.date.today().isoformat(), "ranks": options.ranks, "device": options.device, "width": width,
         "gpus": gpus, "processor": machine.processor(), "packages": machine.packages(), "cells": [],
     }  # fmt: skip
+    exit_codes = [_run(number, command, options, run) for number in range(options.runs)]
+    found = never_slower.judged(run["cells"])
+    for each in found:
+        print(each, flush=True)
+    is_slower = options.never_slower and (not found or any(each.is_slower for each in found))
+    return FAILED if any(exit_codes) or not run["cells"] or is_slower else DONE
+
+
+def _run(number: int, command: list[str], options: argparse.Namespace, run: dict) -> int:
+    """Adds the cells of one run to `run`. Returns the exit code of the ranks."""
     with tempfile.TemporaryDirectory(prefix="cotune_torch.") as work:
         ranks = subprocess.Popen(command, env=environment(work, options), stdout=subprocess.PIPE, text=True)
         for line in ranks.stdout:
             if not line.startswith("{"):
                 continue
-            cell = json.loads(line)
+            cell = json.loads(line) | {"run": number}
             run["cells"].append(cell)
             print(f"{cell['model']} {cell['tokens']} {cell['way']}: {statistics.median(cell['us']):.1f} us", flush=True)
             # Complete at any time: a run that is ended before has what it measured.
             options.out.write_text(json.dumps(run, indent=1) + "\n")
-        exit_code = ranks.wait()
-    return FAILED if exit_code or not run["cells"] else DONE
+        return ranks.wait()

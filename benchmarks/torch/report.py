@@ -24,7 +24,11 @@ def time_text(us: float) -> str:
 
 def table(cells: list[dict], model: str) -> list[str]:
     """A row for each number of tokens. Ratios are of cotune to the same without it."""
-    medians = {(cell["tokens"], cell["way"]): statistics.median(cell["us"]) for cell in cells if cell["model"] == model}
+    times: dict[tuple[int, str], list[float]] = {}
+    for cell in cells:
+        if cell["model"] == model:
+            times.setdefault((cell["tokens"], cell["way"]), []).extend(cell["us"])
+    medians = {key: statistics.median(us) for key, us in times.items()}
     ways = [way for way in TITLES if any(way == known for _, known in medians)]
     lines = [f"| {model}, tokens | " + " | ".join(TITLES[way] for way in ways) + " |", "|" + " --- |" * (len(ways) + 1)]
     for tokens in sorted({tokens for tokens, _ in medians}):

@@ -11,6 +11,8 @@ namespace {
 constexpr std::string_view kSpaces = " \t\r\n";
 constexpr std::string_view kRowsWord = "rows ";
 constexpr std::string_view kAnyWord = "any ";
+// The first part may name the graph, for those who compare graphs.
+constexpr std::string_view kGraphWord = "graph ";
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpaces);
@@ -57,7 +59,9 @@ tl::expected<ManifestNode, std::string> NodeOf(std::string_view text, size_t ind
 
 tl::expected<std::vector<ManifestNode>, std::string> ParseManifest(std::string_view text) {
   std::vector<ManifestNode> nodes;
-  for (const std::string_view each : Split(text, '|')) {
+  std::vector<std::string_view> parts = Split(text, '|');
+  if (parts.size() > 1 && parts.front().starts_with(kGraphWord)) parts.erase(parts.begin());
+  for (const std::string_view each : parts) {
     auto node = NodeOf(each, nodes.size());
     if (!node) return tl::make_unexpected(std::move(node.error()));
     nodes.push_back(std::move(*node));

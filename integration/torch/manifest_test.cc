@@ -22,6 +22,14 @@ TEST(ManifestTest, MarksProgramsOfAnyRows) {
   EXPECT_THAT(*nodes, ElementsAre(ManifestNode{"a", {4, 16}, true}, ManifestNode{"a", {4}}));
 }
 
+TEST(ManifestTest, MayNameItsGraph) {
+  const auto nodes = ParseManifest("graph 0a1b | rows 4: a");
+  ASSERT_TRUE(nodes) << nodes.error();
+  EXPECT_THAT(*nodes, ElementsAre(ManifestNode{"a", {4}}));
+  EXPECT_FALSE(ParseManifest("graph 0a1b"));
+  EXPECT_FALSE(ParseManifest("rows 4: a | graph 0a1b"));
+}
+
 TEST(ManifestTest, SaysWhatIsWrong) {
   const auto error_of = [](std::string_view text) {
     const auto nodes = ParseManifest(text);

@@ -10,8 +10,9 @@ A program with dynamic rows decides all numbers of elements of its collectives a
 a few sizes. The ranks meet again when another size has been called a few times (owners.py). The first call of a program
 at each size of its grid comes here, and the one that is a meeting; the others run and are counted in the operator library.
 
-A key is "fixed" if a capture of some rank has recorded PyTorch's collective for it before it was decided: such a
-collective runs by PyTorch on all ranks, as long as the process group lives.
+A key is "fixed" if a capture of some rank has recorded PyTorch's collective for it before it was decided, or if PyTorch's
+form of its programs is faster (giving_back.py): such a collective runs by PyTorch on all ranks, as long as the process group
+lives.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from cotune import _structs
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.errors import AbortedError, CotuneError, DeadlineError, RankLostError
-from cotune.torch import compat, groups, library, plain
+from cotune.torch import compat, groups, library, plain, plain_form, whole_graph
 from cotune.torch.collective_key import Key
-from cotune.torch.manifest import Entry, by_size, manifest_text, parse_manifest
+from cotune.torch.giving_back import Candidate, GivingBack, compile_anew
+from cotune.torch.manifest import Entry, by_size, graph_digest_of, manifest_text, parse_manifest
 from cotune.torch.meeting import Place
 from cotune.torch.owners import CALLS, Owner, Owners, keys_at
 from cotune.torch.program_text import Node
 
 # The manifest of a call whose collectives are agreed (integration/torch/cotune_torch.h).
 _AGREED = "agreed"
+# Forms of PyTorch that one process group compiles for calls of programs with dynamic rows; each takes seconds.
+_FORMS_MAX = 8
 
 
 def _digest(entry: Entry) -> str:
@@ -64,6 +68,8 @@ class Agreement:
         self._tuned: set[str] = set()  # digests of entries
         self._fixed: set[Key] = set()  # see the head of this file
         self._owners = Owners(self._size, self._add_calls)
+        self._races = 0  # meetings at which PyTorch's form has raced
+        self._forms: dict[tuple[str, int], plain_form.Form] = {}
 
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
@@ -83,7 +89,23 @@ class Agreement:
             if is_agreed and not self._owners.is_due_within(keys):
                 self._run_agreed(inputs, outputs, program, keys, run.rows())
                 return
+            self._run_by_pytorch(run, outputs, program, keys)
+
+    def _run_by_pytorch(self, run: plain.Run, outputs: list[torch.Tensor], program: str, keys: list[Key]) -> None:
+        """Runs a program by PyTorch's collectives: compiled, if a race has found that to be faster for dynamic rows."""
+        form = self._form_of(run, program) if all(map(self._owners.is_by_pytorch, keys)) else None
+        if form is None:
             run.write(outputs)
+            return
+        run.write_results(outputs, form(*run.operands))
+        run.count_collectives()
+
+    def _form_of(self, run: plain.Run, program: str) -> plain_form.Form | None:
+        """PyTorch's form of a program at the rows of a call; None if there are too many."""
+        known = self._forms.get((program, run.rows()))
+        if known is None and len(self._forms) < _FORMS_MAX and not self._is_capturing():
+            known = self._forms[program, run.rows()] = plain_form.compiled(program, run.operands, self._name)
+        return known
 
     def _run_agreed(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, keys: list[Key], rows: int
@@ -129,7 +151,10 @@ class Agreement:
         return entry is not None and entry.is_plain
 
     def _is_agreed(self, key: Key) -> bool:
-        return key not in self._fixed and key.rows > 0 and self._has_agreed(key.text, key.rows)
+        return not self._is_by_pytorch(key) and key.rows > 0 and self._has_agreed(key.text, key.rows)
+
+    def _is_by_pytorch(self, key: Key) -> bool:
+        return key in self._fixed or self._owners.is_by_pytorch(key)
 
     def _has_agreed(self, program: str, rows: int) -> bool:
         """Returns true if all collectives of a program are agreed at so many rows."""
@@ -140,7 +165,7 @@ class Agreement:
 
     def _decide(self, key: Key) -> None:
         """Meets the other ranks if the key is not decided, or its size is to be tuned, and that may be done here."""
-        if self._is_plain() or key in self._fixed:
+        if self._is_plain() or self._is_by_pytorch(key):
             return
         if not key.waits_for_all:
             # The ranks cannot meet at a broadcast, but one that a capture has recorded by PyTorch stays with it.
@@ -173,7 +198,9 @@ class Agreement:
         """Tunes an owner at the size of a call, and at others that were called, and lets it decide its counts anew."""
         self._share(f"sizes/{owner.name}/{owner.meetings}", {}, key)
         owner.meetings += 1
-        self._decide_together([owner.settle_called(key)], key)
+        entry = owner.settle_called(key)
+        self._decide_together([entry], key)
+        self._give_back([], [entry], key)
 
     def _share(self, meeting: str, word: dict[str, Any], key: Key) -> list[dict[str, Any]]:
         words, _ = self._place().share(
@@ -228,9 +255,48 @@ class Agreement:
                 self._owners.decide(each)
         made = [self._owners.claim(entry) for entry in entries if entry.has_any_rows]
         dynamic = [self._first_sizes(owner, key) for owner in made if owner is not None]
+        # A collective that was decided before is in graphs that run already.
+        new = [entry for entry in static if not any(map(self._is_agreed, self._keys_of_entry(entry)))]
         self._decide_together([*static, *dynamic], key)
         self._owners.decide(key)
         self._tuned.update(common)
+        self._give_back(new, dynamic, key)
+
+    def _keys_of_entry(self, entry: Entry) -> frozenset[Key]:
+        return frozenset(each for rows in entry.rows for each in _keys_of(entry.text, rows, self._size))
+
+    def _give_back(self, static: list[Entry], dynamic: list[Entry], key: Key) -> None:
+        """Lets programs that have just been tuned run by PyTorch if that is faster; by all ranks alike."""
+        entry = groups.entry_of(self._name, self._device)
+        if entry is None or entry.is_plain or not entry.races_plain:
+            return
+        candidates = [
+            Candidate(each.text, rows, _keys_of(each.text, rows, self._size))
+            for each in [*static, *dynamic]
+            for rows in each.rows
+        ]
+        owned = {each.text for each in dynamic}
+        candidates = [each for each in candidates if self._may_be_given_back(each, each.text in owned)]
+        if not candidates:
+            return
+        self._races += 1
+        process_group = groups.process_group_of(self._name)
+        share = lambda meeting, word: self._share(meeting, word, key)  # noqa: E731
+        deciding = GivingBack(self._place(), process_group, self._device, share, f"plain/{self._races}")
+        graph = whole_graph.take(self._name, self._manifest)
+        back = deciding.decide(candidates, graph_digest_of(self._manifest), graph)
+        for each in back:
+            if each.text in owned:
+                self._owners.give_back(each.rows, each.keys)
+            else:
+                self._fixed.update(each.keys)
+        if texts := {each.text for each in back} - owned:
+            compile_anew(self._name, texts)
+
+    def _may_be_given_back(self, candidate: Candidate, has_owner: bool) -> bool:
+        if has_owner:
+            return all(self._owners.is_owned_by(each, candidate.text) for each in candidate.keys)
+        return all(each.waits_for_all and self._owners.owner_of(each) is None for each in candidate.keys)
 
     def _first_sizes(self, owner: Owner, key: Key) -> Entry:
         """Settles the sizes of an owner's first tune. Returns what is tuned."""

@@ -301,9 +301,87 @@ def traced_code() -> list[Any]:
 
 
 def generated_files() -> list[str]:
-    """The files of the Python code that Inductor has made or taken from its cache for graphs of this process."""
+    """The files of the Python code that Inductor has made or taken from its cache for graphs of the user in this process."""
+    return [each for each in _loaded_files() if each not in _own_files]
+
+
+def _loaded_files() -> list[str]:
     modules = _fetch("torch._inductor.codecache", "PyCodeCache", "modules")
     return list(dict.fromkeys(each.__file__ for each in modules or [] if getattr(each, "__file__", None)))
+
+
+# Compiling beside torch.compile.
+
+
+def traced(function: Any, inputs: list[Any]) -> Any:
+    """The graph module of a function for operands of these sizes, in the operators that Inductor compiles. Runs nothing."""
+    make = _need("torch.fx.experimental.proxy_tensor", "make_fx")
+    table = _need("torch._inductor.decomposition", "select_decomp_table")
+    with torch.no_grad(), _no_modes():
+        return make(function, decomposition_table=table(), tracing_mode="fake")(*inputs)
+
+
+# The files of code that compile_graph() has made.
+_own_files: set[str] = set()
+
+
+def compile_graph(module: Any, inputs: list[Any]) -> Any:
+    """A function of these operands by Inductor without passes of users."""
+    compile_inner = _need("torch._inductor.compile_fx", "compile_fx_inner")
+    config = inductor_config()
+    without = {
+        name: None
+        for name in ("post_grad_custom_post_pass", "post_grad_custom_pre_pass", "joint_custom_pre_pass", "joint_custom_post_pass")
+        if hasattr(config, name)
+    }
+    known = set(_loaded_files())
+    with torch.no_grad(), _no_modes(), config.patch(without):
+        code = compile_inner(module, list(inputs), is_inference=True, cudagraphs=False)
+    _own_files.update(set(_loaded_files()) - known)
+    # It may empty the list that it gets.
+    return lambda *operands: code(list(operands))
+
+
+def inductor_options() -> dict[str, Any]:
+    """The options of Inductor that hold now."""
+    return inductor_config().get_config_copy()
+
+
+def changed_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Some options of Inductor, without those that have this value now."""
+    now = inductor_options()
+    return {name: value for name, value in options.items() if name in now and now[name] is not value and now[name] != value}
+
+
+def captures_graphs() -> bool:
+    """Returns true if a graph that is compiled now becomes a CUDA graph."""
+    return bool(getattr(getattr(inductor_config(), "triton", None), "cudagraphs", False))
+
+
+def forget_compiled_code(compile_ids: set[str] | None) -> None:
+    """Lets functions be compiled anew at their next calls: what was compiled under these ids; None for all.
+
+    Calls that are running go on. If this torch has no list of what is compiled, everything is forgotten.
+    """
+    entries_of = _fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
+    seen = _fetch("torch._dynamo.convert_frame", "input_codes", "seen")
+    if entries_of is None or seen is None:
+        torch.compiler.reset()
+        return
+    for code in filter(None, (each() for each in list(seen))):
+        for entry in entries_of(code):
+            if compile_ids is None or str(entry.compile_id) in compile_ids:
+                _forget_entry(code, entry)
+
+
+def _forget_entry(code: Any, entry: Any) -> None:
+    """Lets the guards of one compiled form of a function fail, as Dynamo does if an object of them has gone."""
+    deleted = _fetch("torch._dynamo.guards", "DeletedGuardManagerWrapper")
+    try:
+        entry.guard_manager.extra_state.invalidate(entry, deleted("cotune has given a collective back to PyTorch"))
+    except (AttributeError, TypeError):
+        forget = _fetch("torch._C._dynamo.eval_frame", "reset_code")
+        torch.compiler.reset() if forget is None else forget(code)
 
 
 # Casts.

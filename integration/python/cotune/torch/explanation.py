@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cotune.errors import CotuneError
-from cotune.torch import compat, custom_operators, decisions, groups, outside, report
+from cotune.torch import compat, custom_operators, decisions, given_back, groups, outside, report
 from cotune.torch.custom_operators import UndeclaredOperator
 from cotune.torch.decisions import ProgramDecision
 from cotune.torch.manifest import parse_manifest
@@ -325,7 +325,7 @@ class _Lines:
             return ["    PyTorch's own collectives run it"]
         if sizes:
             self._written.add(key)
-        return size_lines(sizes)
+        return [*size_lines(sizes), *(f"    {each}" for each in given_back.verdicts_of(*key))]
 
 
 def explain() -> str:
@@ -342,6 +342,7 @@ def explain() -> str:
     if operators:
         text += "custom operators of graphs that came out of a cache, or that were compiled without cotune:\n"
     text += "".join(f"{line}\n" for each in operators for line in decisions.undeclared_lines(each))
+    text += "".join(f"group {name}: {verdict}\n" for name, verdict in given_back.graph_verdicts())
     return f"{text}{outside_line()}\n" + "".join(f"{line}\n" for line in groups.explain())
 
 
@@ -361,4 +362,6 @@ def explain_data() -> list[dict[str, Any]]:
             program["name"] = report.program_name(program["text"])
             decision = ProgramDecision(program["text"], program["group"], [], 0, program["rows"], [])
             program["sizes"] = [dataclasses.asdict(size) for size in _sizes_of_decision(decision)[1]]
+            verdicts = given_back.verdicts_of(program["group"], in_one_line(program["text"]))
+            program["verdicts"] = [dataclasses.asdict(verdict) for verdict in verdicts]
     return found

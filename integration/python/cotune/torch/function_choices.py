@@ -142,6 +142,11 @@ def is_own(name: str) -> bool:
     return name in _own_groups
 
 
+def note_own(name: str) -> None:
+    """Notes the name of a process group whose collectives are none of the user's."""
+    _own_groups.add(name)
+
+
 # The names of the process groups that exist for functions; collectives in them are none of the user's.
 _own_groups: set[str] = set()
 

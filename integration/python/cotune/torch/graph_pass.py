@@ -16,7 +16,19 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import compat, custom_operators, decisions, declarations, groups, manifest, origins, regions, sizes
+from cotune.torch import (
+    compat,
+    custom_operators,
+    decisions,
+    declarations,
+    given_back,
+    groups,
+    manifest,
+    origins,
+    regions,
+    sizes,
+    whole_graph,
+)
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.program_text import ONE, Refusal, ValueType, in_one_line
 from cotune.torch.region import Output, Region
@@ -31,6 +43,7 @@ _FILES = (
     "compat",
     "composites",
     "declarations",
+    "given_back",
     "graph_pass",
     "manifest",
     "program_text",
@@ -70,8 +83,8 @@ class CotunePass(compat.custom_graph_pass()):
         rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code, settings, declared operators, process groups, probed values, the uuid of the
-        pass before.
+        """What compiled graphs depend on: code, settings, declared operators, collectives that were given back, process groups,
+        probed values, the uuid of the pass before.
 
         None, which turns the caches off, if the pass before has none, or the process groups are not known.
         """
@@ -87,8 +100,10 @@ class CotunePass(compat.custom_graph_pass()):
                 return None
             before.append(found)
         facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
-        own = code_digest(), repr(self.settings), declarations.key()
-        return ("cotune", *own, facts, compat.probed_values(), tuple(before))
+        own = code_digest(), repr(self.settings), declarations.key(), given_back.key()
+        # A rank that takes the graph of another one from the cache could not compare it with what it is without programs.
+        rank = compat.global_rank() if groups.races_plain() else -1
+        return ("cotune", *own, rank, facts, compat.probed_values(), tuple(before))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
         # Ahead-of-time compilation copies its options; the pass has no state of its own.
@@ -142,6 +157,7 @@ def _rewrite(
     undeclared = custom_operators.in_graph(graph)
     custom_calls = custom_operators.calls_in(graph)
     calls_custom = not all(map(_is_declared, custom_calls))
+    original = _copy_to_compare(graph)
     found = regions.find_regions(
         graph, settings, group_facts, lambda region: _why_not(graph, region)
     )
@@ -150,10 +166,24 @@ def _rewrite(
     left_decisions = [
         _left_decision(each.node, each.reason, each.is_unsupported) for each in found.left
     ]
+    whole = None
+    if original is not None:
+        whole = _to_compare(graph.owning_module, original, settings, group_facts, found)
+    programs = _put_programs(graph, settings, found, whole)
+    seconds = time.perf_counter() - begin
+    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom)
+
+
+def _put_programs(
+    graph: fx.Graph, settings: Settings, found: regions.Found, whole: whole_graph.WholeGraph | None = None
+) -> list[decisions.ProgramDecision]:
+    """Replaces the regions that were found in a graph by programs. Keeps `whole` until the ranks meet for one of them."""
     entries: dict[str, list[manifest.Entry]] = {}
     made: list[_Made] = []
     programs = []
     replaced: dict[fx.Node, fx.Node] = {}
+    starts = sorted(found.starts, key=found.starts.__getitem__)
+    orders_declared = len(starts) >= 2 and any(map(_is_declared, starts))
     for region in found.regions:
         # An operand may have been a member of a region that is replaced already.
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
@@ -164,13 +194,41 @@ def _rewrite(
         programs.append(decision)
         made.append(_replace(graph, region, text, replaced))
     made.sort(key=lambda each: each.region.first)
-    _write_manifests(made, entries)
+    _write_manifests(made, entries, whole)
     # Inductor orders its own collectives by itself, and not declared operators.
-    if made or (len(starts) >= 2 and any(map(_is_declared, starts))):
+    if made or orders_declared:
         _chain(graph, made, found)
         _sort(graph)
-    seconds = time.perf_counter() - begin
-    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom)
+    return programs
+
+
+# The comparison of the whole graph with and without its programs (whole_graph.py).
+
+
+def _copy_to_compare(graph: fx.Graph) -> fx.Graph | None:
+    """A copy of a graph with collectives; None if nothing is compared."""
+    if not groups.races_plain() or graph.owning_module is None or not any(map(_is_collective, graph.nodes)):
+        return None
+    return whole_graph.copied(graph)
+
+
+def _is_collective(node: fx.Node) -> bool:
+    return getattr(node.target, "namespace", "") == "_c10d_functional" or _is_declared(node)
+
+
+def _to_compare(
+    root: Any, original: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts], found: regions.Found
+) -> whole_graph.WholeGraph:
+    """The graph without programs, for the meeting of its process group."""
+    names = {region.group for region in found.regions}
+    names |= {str(declarations.arguments_of(each.node).get("group_name", "")) for each in found.left}
+
+    def put(graph: fx.Graph) -> None:
+        with sizes.remembering():
+            again = regions.find_regions(graph, settings, group_facts, lambda region: _why_not(graph, region))
+            _put_programs(graph, settings, again)
+
+    return whole_graph.WholeGraph.of(root, original, whole_graph.why_not(original, names), put)
 
 
 def _is_declared(node: fx.Node) -> bool:
@@ -513,14 +571,18 @@ def _erase(graph: fx.Graph, region: Region) -> None:
         pending = [node for node in pending if node not in gone]
 
 
-def _write_manifests(made: list[_Made], entries: dict[str, list[manifest.Entry]]) -> None:
+def _write_manifests(
+    made: list[_Made], entries: dict[str, list[manifest.Entry]], whole: whole_graph.WholeGraph | None
+) -> None:
     """Puts the manifest of each group into its first operator. `made` is in the order of starts."""
     pending = dict(entries)
     for each in made:
         listed = pending.pop(each.region.group, None)
         if listed is not None:
-            text = manifest.manifest_text(listed)
+            text = manifest.manifest_text(listed, "" if whole is None else whole.digest)
             each.node.kwargs = {**each.node.kwargs, "manifest": text}
+            if whole is not None:
+                whole_graph.keep(each.region.group, text, whole)
 
 
 def _chain(graph: fx.Graph, made: list[_Made], found: regions.Found) -> None:

@@ -26,7 +26,7 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError, error_of
 from cotune.group import Group
-from cotune.torch import compat, function_choices, job_settings, library, option_values
+from cotune.torch import compat, function_choices, job_settings, library, option_values, verdict_file
 from cotune.torch.log import LinesOfGroup, log
 from cotune.torch.meeting import Place
 from cotune.torch.origins import Origin
@@ -65,6 +65,8 @@ class TuneSettings:
       settings: settings of cotune by their names, as job_settings.py has them.
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
         refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
+      races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
+        which runs if it is faster.
     """
 
     tunes: bool = True
@@ -72,6 +74,7 @@ class TuneSettings:
     numerics: str = "any"
     database: str | os.PathLike[str] | None = ""
     force: Mapping[str, str] | None = None
+    races_plain: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -151,6 +154,9 @@ class GroupEntry:
       reason: why it is plain, though a group was made perhaps; "" where programs run by the group.
       programs: by their texts the programs whose tune has begun, also of graphs that came out of a cache.
       tunes: False: programs run by the table that there is.
+      races_plain: programs are compared with PyTorch's form of them.
+      verdicts_path: the file of the verdicts; "" for none.
+      race_timeout_s: a collective on host memory that takes longer ends the race of PyTorch's form.
     """
 
     name: str
@@ -159,6 +165,9 @@ class GroupEntry:
     reason: str
     programs: dict[str, ProgramOfGroup] = dataclasses.field(default_factory=dict)
     tunes: bool = True
+    races_plain: bool = False
+    verdicts_path: str = ""
+    race_timeout_s: float = 30.0
 
     @property
     def is_plain(self) -> bool:
@@ -199,6 +208,15 @@ def configure(settings: TuneSettings) -> None:
             "compiled function, in a new process",
             made,
         )
+
+
+def races_plain() -> bool:
+    """Returns true if programs of groups that are made now race against PyTorch's form of them.
+
+    They do not if nothing is measured, if the user forces choices, or if only choices with the bits of the default may run.
+    """
+    settings = _settings
+    return settings.races_plain and settings.tunes and settings.numerics == "any" and not _forces()
 
 
 def entries() -> list[GroupEntry]:
@@ -526,6 +544,8 @@ def resolve(name: str, device: int) -> None:
     with _lock:
         settings = _settings
         entry.tunes = settings.tunes
+        entry.races_plain, entry.verdicts_path = races_plain(), verdict_file.path_of(settings.database)
+        entry.race_timeout_s = job_settings.autotune_timeout_s(settings.settings)
         known = _lives.get(name)
         life = known or _Life(weakref.ref(process_group))
         _lives[name] = life

@@ -76,3 +76,12 @@ def with_defaults(chosen: Mapping[str, Any]) -> dict[str, Any]:
     if "custom_op_fusion_types" in named:
         named["custom_op_fusion_types"] = ",".join(named["custom_op_fusion_types"]) or "none"
     return found | named
+
+
+# The default of the setting collective_autotune_timeout.
+_AUTOTUNE_TIMEOUT_S = 30.0
+
+
+def autotune_timeout_s(chosen: Mapping[str, Any]) -> float:
+    """The deadline of one measurement, as far as the options of cotune and of Inductor give it."""
+    return float(with_defaults(chosen).get("collective_autotune_timeout", _AUTOTUNE_TIMEOUT_S))

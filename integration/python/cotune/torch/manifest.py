@@ -4,7 +4,8 @@ The first program operator of each group carries it, so that its first run can t
 the graph at once. It may differ from rank to rank, as graphs may: those programs are tuned that all
 ranks have (agreement.py). It is text, so that it survives the caches of compiled graphs:
 "rows 8,32: PROGRAM | any rows 4,16: PROGRAM", which integration/torch/manifest.h reads, too. "any" marks a program with
-dynamic rows: it may be tuned for these (owners.py chooses some of them), and is called with others.
+dynamic rows: it may be tuned for these (owners.py chooses some of them), and is called with others. A first part "graph DIGEST"
+names a graph that can be compared with what it is without programs (whole_graph.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cotune.torch.region import Region
 from cotune.torch.settings import Settings
 
 _SEPARATOR = " | "
+_GRAPH_WORD = "graph "
 # Inductor's C++ wrapper writes texts into its source as they are; "|" separates the programs.
 _NOT_IN_TEXTS = {
     '"': "a quotation mark",
@@ -114,19 +116,27 @@ def why_no_argument(what: str, text: str) -> str:
     return ""
 
 
-def manifest_text(entries: list[Entry]) -> str:
+def manifest_text(entries: list[Entry], graph_digest: str = "") -> str:
     """The manifest of programs in the order in which they are given; equal programs are one."""
     rows: dict[tuple[str, bool], set[int]] = {}
     for entry in entries:
         rows.setdefault((entry.text, entry.has_any_rows), set()).update(entry.rows)
     merged = [Entry(text, tuple(sorted(each)), any_) for (text, any_), each in rows.items()]
-    return _SEPARATOR.join(map(str, merged))
+    head = [f"{_GRAPH_WORD}{graph_digest}"] if graph_digest else []
+    return _SEPARATOR.join([*head, *map(str, merged)])
+
+
+def graph_digest_of(text: str) -> str:
+    """The digest of the graph that a manifest names; "" if it names none."""
+    first = text.partition("|")[0].strip()
+    return first.removeprefix(_GRAPH_WORD) if first.startswith(_GRAPH_WORD) else ""
 
 
 def parse_manifest(text: str) -> list[Entry]:
     """The programs of a manifest."""
     entries = []
-    for part in text.split("|"):
+    parts = text.split("|")
+    for part in parts[1:] if graph_digest_of(text) else parts:
         head, _, program = part.partition(":")
         head = head.strip()
         rows = head.removeprefix("any ").removeprefix("rows ").split(",")

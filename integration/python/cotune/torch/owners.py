@@ -134,6 +134,7 @@ class Owner:
         # The user has chosen the sizes, so that all of them are worth the time.
         self.has_chosen_sizes = list(entry.rows) != grid(_parsed(entry.text), ranks)
         self._settled: set[int] = set()  # places in the grid, as all numbers here
+        self._by_pytorch: set[int] = set()  # those at which PyTorch's form runs
         # The counters of sizes that were called and are not settled, in the order of their first calls.
         self._counters: dict[int, int] = {}
         self._add_calls = add_calls
@@ -148,7 +149,19 @@ class Owner:
 
     def bounds(self, key: Key) -> tuple[int, int]:
         """The fewest and the most elements of calls of this collective that are counted like this one."""
-        return (1, _ELEMENTS_MAX) if self.is_closed or not key.waits_for_all else self._sizes.bounds(key)
+        has_one_form = self.is_closed and not self._by_pytorch
+        return (1, _ELEMENTS_MAX) if has_one_form or not key.waits_for_all else self._sizes.bounds(key)
+
+    def number_of_rows(self, rows: int) -> int:
+        """The place of a row count in the grid."""
+        return self._sizes.grid.index(rows)
+
+    def give_back(self, number: int) -> None:
+        """Lets PyTorch's form run at a size."""
+        self._by_pytorch.add(number)
+
+    def is_by_pytorch(self, number: int) -> bool:
+        return number in self._by_pytorch
 
     def counter_of(self, number: int) -> int:
         """The counter of the calls of a size."""
@@ -223,6 +236,21 @@ class Owners:
     def owner_of(self, key: Key) -> Owner | None:
         """The owner that decides a key; None if the key is decided by itself, or not at all."""
         return None if key in self._exact else self._by_text.get(key.text)
+
+    def is_owned_by(self, key: Key, text: str) -> bool:
+        """Returns true if a program decides a collective, at which the ranks meet."""
+        owner = self.owner_of(key)
+        return owner is not None and owner.text == text and key.waits_for_all
+
+    def give_back(self, rows: int, keys: Iterable[Key]) -> None:
+        """Lets PyTorch's form of a program that owns these keys run at a row count of its grid."""
+        for owner in {self._by_text[each.text].name: self._by_text[each.text] for each in keys}.values():
+            owner.give_back(owner.number_of_rows(rows))
+
+    def is_by_pytorch(self, key: Key) -> bool:
+        """Returns true if PyTorch's form runs at the size of a call of a key that has an owner."""
+        owner = self.owner_of(key)
+        return owner is not None and key.rows > 0 and owner.is_by_pytorch(owner.number_of(key))
 
     def due_owner(self, key: Key) -> Owner | None:
         """The owner for whose sizes the ranks meet before this call; None if they do not."""

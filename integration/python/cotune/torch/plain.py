@@ -123,6 +123,11 @@ class Run:
                 keys.append(self._key(node, type_.dtype, self._rows[type_.rows] * type_.columns))
         return keys
 
+    @property
+    def operands(self) -> list[torch.Tensor]:
+        """The operands as the rows and columns of the program's inputs."""
+        return self._operands
+
     def rows(self) -> int:
         """The R of this run; 0 if the program has none."""
         return self._rows[ALL]
@@ -133,8 +138,18 @@ class Run:
     def write(self, outputs: list[torch.Tensor]) -> None:
         """Runs the program, and writes its outputs."""
         with torch.no_grad():
-            for output, result in zip(map(_as_bytes, outputs), self.results(), strict=True):
-                output.copy_(result.reshape(output.shape))
+            self.write_results(outputs, self.results())
+
+    @staticmethod
+    def write_results(outputs: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+        """Writes results of the program to its outputs."""
+        for output, result in zip(map(_as_bytes, outputs), results, strict=True):
+            output.copy_(result.reshape(output.shape))
+
+    def count_collectives(self) -> None:
+        """Notes that the collectives of the program have been made by PyTorch."""
+        for _ in filter(lambda node: node.is_collective, self._program.nodes):
+            outside.add_own(self._group_name)
 
     def check_outputs(self, outputs: list[torch.Tensor]) -> None:
         """Raises ValueError for outputs that do not fit, before anything is moved."""
@@ -226,29 +241,55 @@ class Run:
             result = self._run_collective(node, x, self._key(node, dtype, x.numel()))
             if result is not None:
                 return result
-        ops, group, ranks = compat.functional_collectives(), self._group_name, self._world_size
-        # Not every backend has an average.
-        reduction = "sum" if node.reduction == "average" else node.reduction
-        if node.op == "all_reduce":
-            result = ops.all_reduce(x, reduction, group)
-        elif node.op == "broadcast":
-            result = ops.broadcast(x, int(dict(node.named)["root"]), group)
-        elif node.op == "all_gather":
-            result = ops.all_gather_into_tensor(x, ranks, group)
-        elif x.shape[0] % ranks != 0:
-            raise ValueError(f"{node.op}: {x.shape[0]} rows are no multiple of {ranks} ranks")
-        elif node.op == "reduce_scatter":
-            result = ops.reduce_scatter_tensor(x, reduction, ranks, group)
-        else:
-            share = [x.shape[0] // ranks] * ranks
-            result = ops.all_to_all_single(x, share, share, group)
+        started = _started(node, x, self._group_name, self._world_size)
         # A call that raises has made no collective.
-        outside.add_own(group)
-        result = ops.wait_tensor(result)
-        if node.op in REDUCING and node.reduction == "average":
-            rounding = None if result.dtype.is_floating_point else "trunc"
-            result = torch.div(result, ranks, rounding_mode=rounding)
-        return result
+        outside.add_own(self._group_name)
+        return _finished(node, started, self._world_size)
+
+
+def by_pytorch(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
+    """The result of a collective by PyTorch's functional one."""
+    return _finished(node, _started(node, x, group, ranks), ranks)
+
+
+def collective_alone(node: Node, x: torch.Tensor, group: str, ranks: int) -> None:
+    """Runs a collective as compiled code does that may overwrite the operand, and nothing else."""
+    ops = compat.functional_collectives()
+    if node.op == "all_reduce":
+        ops.wait_tensor(ops.all_reduce_(x, _reduction_of(node), group))
+    else:
+        ops.wait_tensor(_started(node, x, group, ranks))
+
+
+def _reduction_of(node: Node) -> str:
+    # Not every backend has an average.
+    return "sum" if node.reduction == "average" else node.reduction
+
+
+def _started(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
+    """The result of a functional collective, for which nobody has waited."""
+    ops = compat.functional_collectives()
+    if node.op == "all_reduce":
+        return ops.all_reduce(x, _reduction_of(node), group)
+    if node.op == "broadcast":
+        return ops.broadcast(x, int(dict(node.named)["root"]), group)
+    if node.op == "all_gather":
+        return ops.all_gather_into_tensor(x, ranks, group)
+    if x.shape[0] % ranks != 0:
+        raise ValueError(f"{node.op}: {x.shape[0]} rows are no multiple of {ranks} ranks")
+    if node.op == "reduce_scatter":
+        return ops.reduce_scatter_tensor(x, _reduction_of(node), ranks, group)
+    share = [x.shape[0] // ranks] * ranks
+    return ops.all_to_all_single(x, share, share, group)
+
+
+def _finished(node: Node, started: torch.Tensor, ranks: int) -> torch.Tensor:
+    """The result of a collective that has been started, which this waits for."""
+    result = compat.functional_collectives().wait_tensor(started)
+    if node.op in REDUCING and node.reduction == "average":
+        rounding = None if result.dtype.is_floating_point else "trunc"
+        result = torch.div(result, ranks, rounding_mode=rounding)
+    return result
 
 
 def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -15,7 +15,8 @@ from typing import Any
 
 from torch import fx
 
-from cotune.torch import aten_ops, compat, declarations, sizes
+from cotune.torch import aten_ops, compat, declarations, given_back, sizes
+from cotune.torch.collective_key import key_of
 from cotune.torch.collectives import (
     GroupFacts,
     check_declared,
@@ -291,6 +292,7 @@ class Sweep:
             made = collective_node(kind, arguments, world_size, self._settings)
             check_taken(node, kind)
             check_declared(node, kind, world_size)
+            _check_not_given_back(node, made, group, world_size)
         except Refusal as refusal:
             return Left(node, str(refusal), is_unsupported=refusal.is_unsupported)
         try:
@@ -548,6 +550,18 @@ def _misfits(region: Region) -> list[fx.Node]:
     if len(region.outputs) > OUTPUTS_MAX:
         misfits.append(region.members[-1])
     return [node for node in misfits if node not in opening]
+
+
+def _check_not_given_back(node: fx.Node, made: Node, group: str, world_size: int) -> None:
+    """Raises Refusal for a collective that the ranks have given back to PyTorch."""
+    facts = sizes.facts_of(declarations.operand_of(node))
+    elements = None if facts is None else sizes.product(facts.dims)
+    if not isinstance(elements, int):
+        return
+    dtype = "u8" if facts.word == "bool" else facts.word
+    reason = given_back.reason_of(group, key_of(made, dtype, elements, world_size))
+    if reason:
+        raise Refusal(reason, is_unsupported=False)
 
 
 def _is_barrier(node: fx.Node) -> bool:

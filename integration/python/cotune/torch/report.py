@@ -18,6 +18,7 @@ from cotune import _interrupt, _native
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.torch import decisions, function_choices, groups, library, origins
+from cotune.torch.given_back import Verdict
 from cotune.torch.log import log
 from cotune.torch.manifest import Entry, parse_manifest
 from cotune.torch.origins import Origin
@@ -223,6 +224,14 @@ def _show(text: str, prints: bool) -> None:
         sys.stderr.flush()
     else:
         log.info("%s", text)
+
+
+def show_verdicts(name: str, group_rank: int, verdicts: list[Verdict]) -> None:
+    """Shows what races with PyTorch's form of programs have come to."""
+    prints = _shows_tables and _is_first_process(group_rank)
+    news = [each for each in verdicts if each.is_measured_here or each.gives_back]
+    if news and (prints or log.isEnabledFor(logging.INFO)):
+        _show("\n".join(f"cotune: {each} (group {name!r})" for each in news), prints)
 
 
 def _measures(tune: library.Tune, name: str, prints: bool) -> None:

@@ -1,0 +1,159 @@
+"""Decides which collectives of programs are given back to PyTorch, by all ranks of a process group together.
+
+It comes after the tune of a meeting (agreement.py), before any call has run by what that tune has found. A collective that was
+decided earlier stays as it is: ranks may run it from graphs that are not compiled anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cotune.torch import compat, decisions, given_back, groups, report, verdict_file
+from cotune.torch.collective_key import Key
+from cotune.torch.given_back import Verdict
+from cotune.torch.meeting import Place
+from cotune.torch.plain_race import Contest, PlainRace, Share
+from cotune.torch.program_text import in_one_line
+from cotune.torch.whole_graph import WholeGraph
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A program at one row count that may be given back, with the keys of its collectives."""
+
+    text: str
+    rows: int
+    keys: frozenset[Key]
+
+    @property
+    def contest(self) -> Contest:
+        return Contest(report.program_name(self.text), self.text, self.rows)
+
+
+class GivingBack:
+    """The decisions of one meeting. All ranks make one with the same candidates.
+
+    Args:
+      place: of the process group.
+      share: gives the words of all ranks at a meeting of that name.
+      name: of the meeting, which no other one has.
+    """
+
+    def __init__(self, place: Place, process_group: Any, device: int, share: Callable[[str, dict[str, Any]], Any], name: str):
+        self._place = place
+        self._device = device
+        self._entry = groups.entry_of(place.name, device)
+        self._share: Share = lambda meeting, word: share(f"{name}/{meeting}", word)
+        self._race = PlainRace(place, process_group, device, self._share, self._entry.race_timeout_s, name)
+        self._new: dict[str, Verdict] = {}  # verdicts of this process, by their names in the file
+
+    def decide(self, candidates: list[Candidate], digest: str, graph: WholeGraph | None) -> dict[Candidate, str]:
+        """The candidates that PyTorch runs from now on, with the reasons.
+
+        `digest` is that of the graph of this rank, "" if it has none, and `graph` is None if it came out of a cache.
+        """
+        with self._race.session():
+            verdicts = self._verdicts(candidates)
+            back = _given_back(candidates, verdicts)
+            for each, reason in back.items():
+                self._note_keys(each, reason)
+            left = [each for each in candidates if each not in back]
+            if left:
+                verdict = self._graph_verdict(digest, graph, back)
+                back |= {each: f"its whole graph is faster without it: {verdict.times}" for each in left if verdict.gives_back}
+                verdicts.append(verdict)
+            for each, reason in back.items():
+                self._note_keys(each, reason)
+        given_back.note(self._place.name, verdicts)
+        if self._new and self._place.rank == 0 and self._entry.verdicts_path:
+            verdict_file.write(self._entry.verdicts_path, {name: dataclasses.asdict(each) for name, each in self._new.items()})
+        report.show_verdicts(self._place.name, self._place.rank, verdicts)
+        return back
+
+    def _note_keys(self, candidate: Candidate, reason: str) -> None:
+        for key in candidate.keys:
+            given_back.give_back(self._place.name, key, reason)
+
+    def _verdicts(self, candidates: list[Candidate]) -> list[Verdict]:
+        names = [self._name(each.text, each.rows) for each in candidates]
+        known = self._known(names, {})
+        found = []
+        for name, candidate in zip(names, candidates, strict=True):
+            found.append(known.get(name) or self._measured(name, self._race.run_program(candidate.contest)))
+        return found
+
+    def _graph_verdict(self, digest: str, graph: WholeGraph | None, back: Iterable[Candidate]) -> Verdict:
+        """The verdict about the graph that all ranks have, with the programs that are left."""
+        gone = sorted(key.name for each in back for key in each.keys)
+        name = self._name(f"{digest} without {gone}", 0)
+        reason = "it came out of a cache" if graph is None else graph.why_not
+        words: list[dict[str, Any]] = []
+        known = self._known([name], {"digest": digest, "why_not": reason}, words)
+        is_one_graph = len({word["digest"] for word in words}) == 1
+        if is_one_graph and digest and name in known:
+            return known[name]
+        for rank, word in zip(self._place.global_ranks, words, strict=True):
+            if word["why_not"]:
+                return Verdict("", "", 0, why_not=f"rank {rank}: {word['why_not']}")
+        if not is_one_graph:
+            return Verdict("", "", 0, why_not="the ranks have different graphs")
+        return self._measured(name, self._race.run_graph(graph))
+
+    def _name(self, text: str, rows: int) -> str:
+        return verdict_file.digest(text, rows, self._place.size, self._device)
+
+    def _known(
+        self, names: list[str], word: dict[str, Any], words: list[dict[str, Any]] | None = None
+    ) -> dict[str, Verdict]:
+        """The verdicts of these names that rank 0 finds in its file. `words` gets the words of all ranks."""
+        path = self._entry.verdicts_path if self._place.rank == 0 else ""
+        own = verdict_file.read(path, names) if path else {}
+        found = self._share(f"known{len(names) if words is None else 'graph'}", {**word, "known": own})
+        if words is not None:
+            words.extend(found)
+        return {name: _verdict_of(each) for name, each in found[0]["known"].items()}
+
+    def _measured(self, name: str, verdict: Verdict) -> Verdict:
+        if not verdict.why_not:
+            self._new[name] = verdict
+        return verdict
+
+
+def _verdict_of(data: dict[str, Any]) -> Verdict:
+    return Verdict(**{**data, "ratio": tuple(data["ratio"]), "is_measured_here": False})
+
+
+def _given_back(candidates: list[Candidate], verdicts: list[Verdict]) -> dict[Candidate, str]:
+    """The candidates that PyTorch runs. Candidates that share a collective go together, if all of them take less
+    time by PyTorch."""
+    back: dict[Candidate, str] = {}
+    for several in _connected(candidates):
+        of_them = [verdicts[candidates.index(each)] for each in several]
+        if not any(each.gives_back for each in of_them) or any(each.ratio is None for each in of_them):
+            continue
+        if sum(each.plain_us for each in of_them) < sum(each.cotune_us for each in of_them):
+            back |= {each: f"torch/plain is faster: {verdict.times}" for each, verdict in zip(several, of_them, strict=True)}
+    return back
+
+
+def _connected(candidates: list[Candidate]) -> list[list[Candidate]]:
+    """The candidates in sets that share no collective."""
+    found: list[list[Candidate]] = []
+    for candidate in candidates:
+        touched = [each for each in found if any(not candidate.keys.isdisjoint(other.keys) for other in each)]
+        found = [each for each in found if each not in touched]
+        found.append([*(other for each in touched for other in each), candidate])
+    return found
+
+
+def compile_anew(group_name: str, texts: set[str]) -> None:
+    """Lets the functions that have these programs be compiled anew at their next calls."""
+    ids, known = set(), set()
+    for graph in decisions.graphs():
+        held = {in_one_line(each.text) for each in graph.programs if each.group == group_name} & texts
+        known |= held
+        ids |= {graph.compile_id} if held and graph.compile_id else set()
+    # A graph out of a cache was compiled under an id that nobody has noted.
+    compat.forget_compiled_code(ids if ids and known == texts else None)

@@ -1,0 +1,91 @@
+"""The file of verdicts: what races with PyTorch's form came to, for later processes on this machine.
+
+It lies beside the tuned database and is JSON: {"version": 1, "verdicts": {DIGEST: verdict}}. The digest is of all that a
+verdict depends on, so that another version of PyTorch or another GPU has verdicts of its own. Rank 0 of a process group
+reads and writes it. A file that cannot be read counts as empty: its verdicts are measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import tempfile
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+import cotune
+from cotune.torch.log import log
+
+_VERSION = 1
+_VERDICTS_MAX = 4096
+
+
+def path_of(database: str | os.PathLike[str] | None) -> str:
+    """The file that belongs to a tuned database; "" for none. `database` is the option of that name."""
+    if database is None:
+        return ""
+    named = os.fspath(database) or os.environ.get("COTUNE_DATABASE", "")
+    if named:
+        return f"{named}.torch.json"
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    if not folder.startswith("/"):
+        home = os.environ.get("HOME", "")
+        folder = f"{home}/.cache" if home.startswith("/") else ""
+    return f"{folder}/cotune/verdicts.torch.json" if folder else ""
+
+
+@functools.cache
+def _machine(device: int) -> str:
+    where = platform.processor() or platform.machine() if device < 0 else torch.cuda.get_device_name(device)
+    return f"{where} {os.cpu_count()} torch {torch.__version__} cotune {cotune.__version__}"
+
+
+def digest(text: str, rows: int, ranks: int, device: int) -> str:
+    """The name of a verdict."""
+    threads = torch.get_num_threads() if device < 0 else 0
+    return hashlib.sha256(f"{text}\0{rows}\0{ranks}\0{_machine(device)}\0{threads}".encode()).hexdigest()[:32]
+
+
+def read(path: str, digests: Iterable[str]) -> dict[str, Any]:
+    """The verdicts of these names that the file has."""
+    verdicts = _content(path)
+    return {each: verdicts[each] for each in digests if each in verdicts}
+
+
+def write(path: str, verdicts: dict[str, dict[str, Any]]) -> None:
+    """Adds verdicts to the file. A file that cannot be written is no error: the next process measures again."""
+    try:
+        folder = pathlib.Path(path).parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(f"{path}.lock"):
+            all_verdicts = _content(path) | verdicts
+            kept = dict(list(all_verdicts.items())[-_VERDICTS_MAX:])
+            with tempfile.NamedTemporaryFile("w", dir=folder, prefix=f"{pathlib.Path(path).name}.", delete=False) as file:
+                json.dump({"version": _VERSION, "verdicts": kept}, file, indent=1)
+            os.replace(file.name, path)
+    except OSError as failure:
+        log.info("the verdicts about PyTorch's form are not kept: %s", failure)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Any:
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _content(path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(pathlib.Path(path).read_text())
+        is_ours = found["version"] == _VERSION and isinstance(found["verdicts"], dict)
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return found["verdicts"] if is_ours else {}

@@ -1,0 +1,215 @@
+"""Compiled graphs whose time with programs can be compared with that without them.
+
+A copy of such a graph is kept from its compilation to the meeting of the ranks. There both forms are compiled, and timed on
+operands that are made for them: nothing of the user is read or written. That is safe only for graphs that do nothing else
+than to compute their results from their operands, and their collectives: `why_not` gives the reason for the others.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from cotune.torch import compat, plain_form
+from cotune.torch.timed_rounds import Call
+
+# Graphs that are kept for a meeting; an older one is not compared.
+_KEPT_MAX = 16
+# The part of the free memory that operands may take.
+_MEMORY_PART = 4
+_PURE = ("aten", "prims", "_c10d_functional", "cotune", "_operator", "math")
+_RUN = torch.Tag.nondeterministic_seeded
+
+# Puts the programs into a copy of a graph.
+PutPrograms = Callable[[fx.Graph], None]
+
+
+def why_not(graph: fx.Graph, group_names: set[str]) -> str:
+    """Why both forms of a graph cannot be timed; "" if they can. `group_names`: those of its collectives."""
+    if len(group_names) != 1:
+        return "its collectives are in several process groups, whose ranks do not meet at one place"
+    return next(filter(None, map(_why_not_of, graph.nodes)), "")
+
+
+def _why_not_of(node: fx.Node) -> str:
+    value = node.meta.get("val")
+    for each in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(each, torch.Tensor) and not all(isinstance(size, int) for size in each.shape):
+            return "its sizes are dynamic"
+        if isinstance(each, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return "its sizes are dynamic"
+    if node.op == "placeholder":
+        return "" if isinstance(value, torch.Tensor) else f"its operand {node.name} is no tensor"
+    if node.op != "call_function":
+        return "" if node.op in ("output", "get_attr") else f"it has a node of kind {node.op}"
+    return _why_not_call(node)
+
+
+def _why_not_call(node: fx.Node) -> str:
+    target = node.target
+    namespace = getattr(target, "namespace", "") or getattr(target, "__module__", "")
+    if namespace not in _PURE:
+        return f"{target} may do more than compute its result"
+    if _RUN in getattr(target, "tags", ()):
+        return f"{target} gives random numbers"
+    schema = getattr(target, "_schema", None)
+    if schema is not None and schema.is_mutable and not _writes_operand(node):
+        return f"{target} writes to memory that is no operand of the graph"
+    return ""
+
+
+def _writes_operand(node: fx.Node) -> bool:
+    """Returns true if a node writes to an operand of the graph, of which the timed forms have their own."""
+    return isinstance(node.args[0], fx.Node) and node.args[0].op == "placeholder"
+
+
+@dataclasses.dataclass
+class WholeGraph:
+    """A graph without programs, and what puts them in.
+
+    Attributes:
+      digest: of its text; equal on ranks that have the same graph; "" if it cannot be timed.
+      why_not: the reason for which it cannot be timed, or "".
+    """
+
+    digest: str
+    why_not: str
+    _root: Any  # the module that has the constants of the graph
+    _graph: fx.Graph | None
+    _put: PutPrograms
+    _options: dict[str, Any]
+    _is_captured: bool  # into a CUDA graph, whose replay is what counts
+
+    @classmethod
+    def of(cls, root: Any, original: fx.Graph, reason: str, put: PutPrograms) -> WholeGraph:
+        """The graph that is compiled now. `reason`: see why_not()."""
+        if reason:
+            return cls("", reason, None, None, put, {}, False)
+        is_captured = compat.captures_graphs()
+        digest = hashlib.sha256(f"{_text_of(original)}\n{is_captured}".encode()).hexdigest()[:24]
+        return cls(digest, "", root, original, put, compat.inductor_options(), is_captured)
+
+    def ways(self, group_name: str, device: torch.device) -> dict[str, Call]:
+        """The graph with its programs, "cotune", and without them, "plain". The collectives of PyTorch in both are in that
+        process group."""
+        inputs = _operands(self._graph, device)
+        options = compat.changed_options(self._options)
+        found = {}
+        with compat.inductor_config().patch(options):
+            for name, put in (("cotune", self._put), ("plain", None)):
+                module = fx.GraphModule(self._root, copied(self._graph))
+                if put is not None:
+                    put(module.graph)
+                _move_collectives(module.graph, group_name)
+                module.recompile()
+                form = compat.compile_graph(module, inputs)
+                found[name] = lambda form=form: form(*inputs)
+        if self._is_captured and device.type == "cuda":
+            return {name: _captured(way, device) for name, way in found.items()}
+        return found
+
+
+def _captured(way: Call, device: torch.device) -> Call:
+    """The replay of a CUDA graph of a way."""
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        way()  # makes what a capture cannot make
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads, as that of NCCL's timeouts, may call CUDA meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        way()
+    return graph.replay
+
+
+def copied(graph: fx.Graph) -> fx.Graph:
+    """A graph with the same nodes."""
+    made = fx.Graph()
+    made.output(made.graph_copy(graph, {}))
+    return made
+
+
+def _operands(graph: fx.Graph, device: torch.device) -> list[torch.Tensor]:
+    """Raises MemoryError if they would take too much of the memory that is free."""
+    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
+    need = sum(_extent(each) * each.dtype.itemsize for each in values)
+    free = _free_bytes(device) // _MEMORY_PART
+    if need > free:
+        raise MemoryError(f"its operands have {need >> 20} MB, and {free >> 20} MB may be used")
+    return [_operand(each) for each in values]
+
+
+def _extent(value: torch.Tensor) -> int:
+    """The elements of memory between the first and the last one of a tensor."""
+    if value.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+
+
+def _operand(value: torch.Tensor) -> torch.Tensor:
+    memory = plain_form.filled(torch.empty(_extent(value), dtype=value.dtype, device=value.device))
+    return memory.as_strided(value.shape, value.stride())
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    # The kernel gives back the memory of its caches, which counts as used.
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    return next(int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:"))
+
+
+def _move_collectives(graph: fx.Graph, group_name: str) -> None:
+    """Lets PyTorch's collectives run in another process group, and marks the programs as agreed."""
+    for node in graph.nodes:
+        if getattr(node.target, "namespace", "") == "_c10d_functional":
+            names = [each.name for each in node.target._schema.arguments]
+            if "group_name" in names:
+                place = names.index("group_name")
+                if place < len(node.args):
+                    node.args = (*node.args[:place], group_name, *node.args[place + 1 :])
+                else:
+                    node.kwargs = {**node.kwargs, "group_name": group_name}
+        elif node.target in compat.functionalizers() and "manifest" in node.kwargs:
+            node.kwargs = {**node.kwargs, "manifest": "agreed"}
+
+
+# Graphs that wait for their meeting.
+
+_lock = threading.Lock()
+_kept: collections.OrderedDict[tuple[str, str], WholeGraph] = collections.OrderedDict()
+
+
+def keep(group_name: str, manifest: str, graph: WholeGraph) -> None:
+    """Keeps a graph that has this manifest for the meeting of its process group."""
+    with _lock:
+        _kept[group_name, manifest] = graph
+        _kept.move_to_end((group_name, manifest))
+        if len(_kept) > _KEPT_MAX:
+            _kept.popitem(last=False)
+
+
+def take(group_name: str, manifest: str) -> WholeGraph | None:
+    """The graph with this manifest, which is not kept any longer; None if this process has not compiled it."""
+    with _lock:
+        return _kept.pop((group_name, manifest), None)
+
+
+def _text_of(graph: fx.Graph) -> str:
+    """The nodes with their operands, sizes and strides."""
+    lines = []
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        layouts = [(each.dtype, tuple(each.shape), each.stride()) for each in values if isinstance(each, torch.Tensor)]
+        lines.append(f"{node.name} {node.op} {node.target} {node.args} {node.kwargs} {layouts}")
+    return "\n".join(lines)

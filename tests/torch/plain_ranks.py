@@ -1,0 +1,195 @@
+"""A rank under torchrun whose programs race against PyTorch's form of them.
+
+usage: plain_ranks.py CASE
+
+Prints one JSON object on every rank: {"rank", "error": what is wrong, or "", "explains": the text of cotune.torch.explain(),
+"verdicts": those of all programs, "graphs": those of whole graphs, "programs": how many each compiled graph has, "calls": how
+often the operator has run a program in Python after the first call}.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+
+import cotune.torch
+from cotune.torch import agreement, given_back, plain_form, plain_race
+
+RANK = int(os.environ["RANK"])
+# One call of the slow contender runs the operator so often.
+SLOW_CALLS = 1500
+
+
+def epilogue(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.relu(funcol.all_reduce(x, "sum", dist.group.WORLD) + bias)
+
+
+def two(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The first all_reduce is that of `epilogue`."""
+    return funcol.all_reduce(epilogue(x, bias)[:16].contiguous(), "sum", dist.group.WORLD) * 2
+
+
+def cut(x: torch.Tensor, wide: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operations after the all_reduce become part of its program, and Inductor would not store their results."""
+    y = torch.relu(funcol.all_reduce(x, "sum", dist.group.WORLD) + wide)
+    return y.sum(0), (y * y).sum(0)
+
+
+class Counter(torch.nn.Module):
+    """Writes to a buffer in each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return epilogue(x, bias) * self.calls[0]
+
+
+def integers(*sizes: int, seed: int) -> torch.Tensor:
+    return torch.randint(-8, 8, sizes, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def inputs(rows: int, columns: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+    return integers(rows, columns, seed=RANK), integers(columns, seed=9)
+
+
+def slow(at: Callable[[int], bool] = lambda rows: True) -> None:
+    """Lets the operator take long in the race where `at` holds for the rows, as it does nowhere else."""
+    real = plain_race.PlainRace._by_cotune
+
+    def by_cotune(race, contest):
+        call = real(race, contest)
+        calls = SLOW_CALLS if at(contest.rows) else 1
+        return lambda: [call() for _ in range(calls)]
+
+    plain_race.PlainRace._by_cotune = by_cotune
+
+
+def fails(how: str) -> None:
+    """Lets PyTorch's form fail on rank 1 alone."""
+    real = plain_form.compiled
+
+    def compiled(text, operands, group_name):
+        if how == "compile":
+            raise LookupError("no compiler")
+        form, calls = real(text, operands, group_name), []
+
+        def run(*given):
+            calls.append(1)
+            if how == "raises" and len(calls) > 3:
+                raise LookupError("no route")
+            if how == "waits" and len(calls) == 4:
+                # No rank sends, and the others wait for this one.
+                dist.recv(torch.ones(1), src=0, group=plain_race.compat.resolve_group(group_name), tag=7)
+            return form(*given)
+
+        return run
+
+    if RANK == 1:
+        plain_form.compiled = compiled
+
+
+def python_calls() -> list[str]:
+    """The programs that the operator runs in Python from now on."""
+    found, real = [], agreement.Agreement.run
+
+    @functools.wraps(real)
+    def run(self, inputs, outputs, program, manifest):
+        found.append(program)
+        real(self, inputs, outputs, program, manifest)
+
+    agreement.Agreement.run = run
+    return found
+
+
+def check(function: Callable, *given: torch.Tensor, calls: int = 3, **options) -> str:
+    """Compares a compiled function with the eager one. Integers are exact."""
+    compiled, error = torch.compile(function, **options), ""
+    for call in range(calls):
+        expected = function(*given)
+        if isinstance(function, Counter):
+            function.calls -= 1
+        got = compiled(*given)
+        for each, right in zip(*(value if isinstance(value, tuple) else (value,) for value in (got, expected)), strict=True):
+            error += "" if torch.equal(each, right) else f"call {call}: {each} and not {right}; "
+    return error
+
+
+def run_case(case: str) -> str:
+    if case in ("faster", "warm", "ranks", "off", "immediate"):
+        return check(epilogue, *inputs(64))
+    if case in ("slower", "compile", "raises", "waits"):
+        slow()
+        if case != "slower":
+            fails(case)
+        return check(epilogue, *inputs(64))
+    if case == "known":
+        # The first collective is decided already, and the new one alone is given back.
+        error = check(epilogue, *inputs(64))
+        slow()
+        return error + check(two, *inputs(64))
+    if case == "sizes":
+        slow(lambda rows: rows >= 256)
+        return "".join(check(epilogue, *inputs(rows), calls=2, dynamic=True) for rows in (64, 1000))
+    if case == "cut":
+        return check(cut, integers(8192, 1, seed=RANK), integers(8192, 1024, seed=9))
+    if case == "writes":
+        state = torch.get_rng_state()
+        model = Counter()
+        error = check(model, *inputs(64))
+        error += "" if torch.equal(model.calls, torch.full((4,), 3.0)) else f"the buffer is {model.calls}; "
+        return error + ("" if torch.equal(state, torch.get_rng_state()) else "random numbers were drawn; ")
+    if case == "differs":
+        # The program is the same on both ranks.
+        function = epilogue if RANK else lambda x, bias: epilogue(x, bias) @ torch.eye(16)
+        return check(function, *inputs(64))
+    if case == "random":
+        return check(lambda x, bias: epilogue(x, bias) + torch.floor(torch.rand(16)), *inputs(64))
+    raise SystemExit(f"there is no case {case}")
+
+
+OPTIONS = {
+    "off": {"races_plain": False},
+    "immediate": {"enable_collective_multitemplate": False},
+    "waits": {"collective_autotune_timeout": 2},
+    "sizes": {"rows": [64, 256, 1024], "budget_s": 0},
+}
+
+
+def main() -> None:
+    case = sys.argv[1]
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    torch.set_num_threads(1)
+    cotune.torch.enable(tables=False, **OPTIONS.get(case, {}))
+    error = run_case(case)
+    calls = python_calls()
+    if case == "slower":
+        error += check(epilogue, *inputs(64))
+    data = cotune.torch.explain_data()
+    record = {
+        "rank": RANK,
+        "error": error,
+        "explains": cotune.torch.explain(),
+        "verdicts": [verdict for graph in data for program in graph["programs"] for verdict in program["verdicts"]],
+        "graphs": [dataclasses.asdict(verdict) for _, verdict in given_back.graph_verdicts()],
+        "programs": [len(graph["programs"]) for graph in data],
+        "calls": len(calls),
+    }
+    # One write, which the lines of other ranks do not part.
+    os.write(1, (json.dumps(record) + "\n").encode())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
