@@ -90,7 +90,7 @@ def ways_of(model: torch.nn.Module, device: torch.device) -> dict[str, Callable]
     for name, mode in modes.items():
         from_mode = torch._inductor.list_mode_options(mode)
         ways[name] = torch.compile(model, dynamic=False, options=from_mode)
-        options = from_mode | cotune.torch.options(tables=False)
+        options = from_mode | cotune.torch.options(tables=False, races_plain=True)
         ways[f"{name}_cotune"] = torch.compile(in_own_group(model), dynamic=False, options=options)
     return ways
 

@@ -235,6 +235,12 @@ def group_backend(group: Any) -> str:
         return "unknown"
 
 
+def runs_cuda_by_nccl(group: Any) -> bool:
+    """Returns true if the group's collectives on CUDA memory run by NCCL."""
+    name = group_backend(group)
+    return name == "nccl" or "cuda:nccl" in name
+
+
 def backend_to_repeat(group: Any) -> str:
     """The backend by which new_group() makes another group like this one."""
     try:

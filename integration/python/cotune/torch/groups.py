@@ -66,7 +66,7 @@ class TuneSettings:
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
         refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
       races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
-        which runs if it is faster.
+        which runs if it is faster. None: in processes without GPUs, because the comparison on GPUs has not been measured.
     """
 
     tunes: bool = True
@@ -74,7 +74,7 @@ class TuneSettings:
     numerics: str = "any"
     database: str | os.PathLike[str] | None = ""
     force: Mapping[str, str] | None = None
-    races_plain: bool = True
+    races_plain: bool | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -216,7 +216,8 @@ def races_plain() -> bool:
     They do not if nothing is measured, if the user forces choices, or if only choices with the bits of the default may run.
     """
     settings = _settings
-    return settings.races_plain and settings.tunes and settings.numerics == "any" and not _forces()
+    is_wanted = not torch.cuda.is_available() if settings.races_plain is None else settings.races_plain
+    return is_wanted and settings.tunes and settings.numerics == "any" and not _forces()
 
 
 def entries() -> list[GroupEntry]:
@@ -544,7 +545,9 @@ def resolve(name: str, device: int) -> None:
     with _lock:
         settings = _settings
         entry.tunes = settings.tunes
-        entry.races_plain, entry.verdicts_path = races_plain(), verdict_file.path_of(settings.database)
+        # Only NCCL's collectives can be in the CUDA graph of a function whose collectives are given back.
+        entry.races_plain = races_plain() and (device < 0 or compat.runs_cuda_by_nccl(process_group))
+        entry.verdicts_path = verdict_file.path_of(settings.database)
         entry.race_timeout_s = job_settings.autotune_timeout_s(settings.settings)
         known = _lives.get(name)
         life = known or _Life(weakref.ref(process_group))
