@@ -69,6 +69,7 @@ class Agreement:
         self._fixed: set[Key] = set()  # see the head of this file
         self._owners = Owners(self._size, self._add_calls)
         self._races = 0  # meetings at which PyTorch's form has raced
+        self._is_raced_by_all = False  # by the words of the last meeting
         self._forms: dict[tuple[str, int], plain_form.Form] = {}
 
     def run(
@@ -185,6 +186,7 @@ class Agreement:
             self._place().leave_word(f"key/{key.name}", self._word())
             return
         words = self._share(f"key/{key.name}", self._word(), key)
+        self._is_raced_by_all = all(word["races"] for word in words)
         self._fixed.update(Key(*each) for word in words for each in word["fixed"])
         if key in self._fixed:
             return
@@ -196,7 +198,8 @@ class Agreement:
 
     def _meet_for_sizes(self, owner: Owner, key: Key) -> None:
         """Tunes an owner at the size of a call, and at others that were called, and lets it decide its counts anew."""
-        self._share(f"sizes/{owner.name}/{owner.meetings}", {}, key)
+        words = self._share(f"sizes/{owner.name}/{owner.meetings}", {"races": self._races_here()}, key)
+        self._is_raced_by_all = all(word["races"] for word in words)
         owner.meetings += 1
         entry = owner.settle_called(key)
         self._decide_together([entry], key)
@@ -210,7 +213,12 @@ class Agreement:
 
     def _word(self) -> dict[str, Any]:
         fixed = [dataclasses.astuple(key) for key in self._fixed]
-        return {"programs": [_digest(entry) for entry in self._latest], "fixed": fixed}
+        return {"programs": [_digest(entry) for entry in self._latest], "fixed": fixed, "races": self._races_here()}
+
+    def _races_here(self) -> bool:
+        """Returns true if this rank is set to compare programs with PyTorch's form. They are compared if all ranks are."""
+        entry = groups.entry_of(self._name, self._device)
+        return groups.races_plain() if entry is None else entry.races_plain
 
     def _check_group(self) -> None:
         """Raises the error of a group that has failed, which names the rank that has died."""
@@ -268,7 +276,8 @@ class Agreement:
     def _give_back(self, static: list[Entry], dynamic: list[Entry], key: Key) -> None:
         """Lets programs that have just been tuned run by PyTorch if that is faster; by all ranks alike."""
         entry = groups.entry_of(self._name, self._device)
-        if entry is None or entry.is_plain or not entry.races_plain:
+        is_raced = self._is_raced_by_all and entry is not None and not entry.is_plain and entry.races_plain
+        if not is_raced:
             return
         candidates = [
             Candidate(each.text, rows, _keys_of(each.text, rows, self._size))

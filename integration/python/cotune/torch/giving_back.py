@@ -78,10 +78,10 @@ class GivingBack:
 
     def _verdicts(self, candidates: list[Candidate]) -> list[Verdict]:
         names = [self._name(each.text, each.rows) for each in candidates]
-        known = self._known(names, {})
+        known, _ = self._known("programs", names, {})
         found = []
-        for name, candidate in zip(names, candidates, strict=True):
-            found.append(known.get(name) or self._measured(name, self._race.run_program(candidate.contest)))
+        for name, candidate, verdict in zip(names, candidates, known, strict=True):
+            found.append(verdict or self._measured(name, self._race.run_program(candidate.contest)))
         return found
 
     def _graph_verdict(self, digest: str, graph: WholeGraph | None, back: Iterable[Candidate]) -> Verdict:
@@ -89,11 +89,10 @@ class GivingBack:
         gone = sorted(key.name for each in back for key in each.keys)
         name = self._name(f"{digest} without {gone}", 0)
         reason = "it came out of a cache" if graph is None else graph.why_not
-        words: list[dict[str, Any]] = []
-        known = self._known([name], {"digest": digest, "why_not": reason}, words)
+        (known,), words = self._known("graph", [name], {"digest": digest, "why_not": reason})
         is_one_graph = len({word["digest"] for word in words}) == 1
-        if is_one_graph and digest and name in known:
-            return known[name]
+        if is_one_graph and digest and known:
+            return known
         for rank, word in zip(self._place.global_ranks, words, strict=True):
             if word["why_not"]:
                 return Verdict("", "", 0, why_not=f"rank {rank}: {word['why_not']}")
@@ -105,15 +104,17 @@ class GivingBack:
         return verdict_file.digest(text, rows, self._place.size, self._device)
 
     def _known(
-        self, names: list[str], word: dict[str, Any], words: list[dict[str, Any]] | None = None
-    ) -> dict[str, Verdict]:
-        """The verdicts of these names that rank 0 finds in its file. `words` gets the words of all ranks."""
+        self, meeting: str, names: list[str], word: dict[str, Any]
+    ) -> tuple[list[Verdict | None], list[dict[str, Any]]]:
+        """The verdicts of these names that rank 0 finds in its file, in their order, and the words of all ranks.
+
+        The names of another rank differ if it has another number of threads. No rank decides by its own.
+        """
         path = self._entry.verdicts_path if self._place.rank == 0 else ""
         own = verdict_file.read(path, names) if path else {}
-        found = self._share(f"known{len(names) if words is None else 'graph'}", {**word, "known": own})
-        if words is not None:
-            words.extend(found)
-        return {name: _verdict_of(each) for name, each in found[0]["known"].items()}
+        kept = [_verdict_of(own[name]) if name in own else None for name in names]
+        words = self._share(f"known {meeting}", {**word, "known": [each and dataclasses.asdict(each) for each in kept]})
+        return [each and _verdict_of(each) for each in words[0]["known"]], words
 
     def _measured(self, name: str, verdict: Verdict) -> Verdict:
         if not verdict.why_not:
@@ -121,8 +122,14 @@ class GivingBack:
         return verdict
 
 
-def _verdict_of(data: dict[str, Any]) -> Verdict:
-    return Verdict(**{**data, "ratio": tuple(data["ratio"]), "is_measured_here": False})
+def _verdict_of(data: Any) -> Verdict | None:
+    """The verdict of an entry of the file; None if it is none, as one of another version."""
+    try:
+        low, middle, high = map(float, data["ratio"])
+        times = {name: float(data[name]) for name in ("cotune_us", "plain_us")}
+        return Verdict(**{**data, **times, "ratio": (low, middle, high), "is_measured_here": False})
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _given_back(candidates: list[Candidate], verdicts: list[Verdict]) -> dict[Candidate, str]:

@@ -66,7 +66,7 @@ class TuneSettings:
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
         refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
       races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
-        which runs if it is faster. None: in processes without GPUs, because the comparison on GPUs has not been measured.
+        which runs if it is faster.
     """
 
     tunes: bool = True
@@ -74,7 +74,7 @@ class TuneSettings:
     numerics: str = "any"
     database: str | os.PathLike[str] | None = ""
     force: Mapping[str, str] | None = None
-    races_plain: bool | None = None
+    races_plain: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -216,8 +216,7 @@ def races_plain() -> bool:
     They do not if nothing is measured, if the user forces choices, or if only choices with the bits of the default may run.
     """
     settings = _settings
-    is_wanted = not torch.cuda.is_available() if settings.races_plain is None else settings.races_plain
-    return is_wanted and settings.tunes and settings.numerics == "any" and not _forces()
+    return settings.races_plain and settings.tunes and settings.numerics == "any" and not _forces()
 
 
 def entries() -> list[GroupEntry]:

@@ -55,7 +55,7 @@ _ALLOWED = {
         _is_force,
         'a dict from collectives to ids of choices, such as {"all_reduce": "nccl/auto"}, or None for the setting force',
     ),
-    "races_plain": (lambda value: value is None or _is_switch(value), "True, False, or None for True without GPUs"),
+    "races_plain": _SWITCH,
     "tables": _SWITCH,
     "rows": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of rows"),
     "collective_multi_kernel_hints": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of bytes"),

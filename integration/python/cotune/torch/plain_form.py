@@ -45,8 +45,13 @@ def filled(tensor: torch.Tensor) -> torch.Tensor:
     """
     if not tensor.dtype.is_floating_point:
         return tensor.zero_()
-    ramp = torch.arange(tensor.numel(), device=tensor.device) % 13
-    return tensor.copy_((ramp.reshape(tensor.shape) - 6) / 16)
+    flat = tensor.view(-1)
+    # In chunks: temporaries of the whole size would take several times the memory of the tensor.
+    ramp = ((torch.arange(13 << 16, device=tensor.device) % 13 - 6) / 16).to(tensor.dtype)
+    for begin in range(0, flat.numel(), ramp.numel()):
+        chunk = flat[begin : begin + ramp.numel()]
+        chunk.copy_(ramp[: chunk.numel()])
+    return tensor
 
 
 def compiled(text: str, inputs: list[torch.Tensor], group_name: str) -> Form:

@@ -97,15 +97,17 @@ class PlainRace:
         """The verdict if PyTorch's collectives alone already take longer; None otherwise."""
         ranks = self._place.size
         own = self._try("make a process group for PyTorch's form", self._open)
-        alone = plain_form.collectives_alone(contest.text, contest.rows, ranks, self._torch_device, own)
-        found = self._judge(verdict, "run PyTorch's collectives", self._by_cotune(contest), alone)
+        made = lambda: plain_form.collectives_alone(contest.text, contest.rows, ranks, self._torch_device, own)  # noqa: E731
+        cotune, alone = self._try("make the operands", lambda: (self._by_cotune(contest), made()))
+        found = self._judge(verdict, "run PyTorch's collectives", cotune, alone)
         is_slower = found.ratio is not None and found.ratio[2] < 1
         return dataclasses.replace(found, is_bound=True, gives_back=False) if is_slower or found.why_not else None
 
     def _whole(self, contest: Contest, verdict: Verdict) -> Verdict:
-        inputs = plain_form.example_inputs(contest.text, contest.rows, self._place.size, self._torch_device)
+        example = lambda: plain_form.example_inputs(contest.text, contest.rows, self._place.size, self._torch_device)  # noqa: E731
+        cotune, inputs = self._try("make the operands", lambda: (self._by_cotune(contest), example()))
         form = self._try("compile PyTorch's form", lambda: plain_form.compiled(contest.text, inputs, self._open()))
-        return self._judge(verdict, "run PyTorch's form", self._by_cotune(contest), lambda: form(*inputs))
+        return self._judge(verdict, "run PyTorch's form", cotune, lambda: form(*inputs))
 
     def _by_cotune(self, contest: Contest) -> Call:
         ranks, device = self._place.size, self._torch_device
