@@ -39,11 +39,9 @@ void Replace(const std::string& from, const std::string& to, std::string& text) 
 // Installs the files that `./dev dist` installs for authors of plugins.
 void InstallInto(const fs::path& tree) {
   fs::create_directories(tree / "include/cotune/sdk");
-  fs::create_directories(tree / "include/cotune/draft");
   fs::create_directories(tree / "lib");
   fs::copy_file("plugins/api/cotune_backend_v1.h", tree / "include/cotune/cotune_backend_v1.h");
-  fs::copy_file("plugins/api/draft/cotune_program_v1.h",
-                tree / "include/cotune/draft/cotune_program_v1.h");
+  fs::copy_file("plugins/api/cotune_program_v1.h", tree / "include/cotune/cotune_program_v1.h");
   for (const auto& file : fs::directory_iterator("plugins/sdk/installed")) {
     const bool is_library = file.path().extension() == ".a";
     const fs::path folder = tree / (is_library ? "lib" : "include/cotune/sdk");

@@ -23,9 +23,9 @@ class RebuiltPluginTest : public CotuneProgramTest {
  protected:
   RebuiltPluginTest() {
     const fs::path include = fs::path(folder_.path()) / "include/cotune";
-    fs::create_directories(include / "draft");
+    fs::create_directories(include);
     fs::copy_file("plugins/api/cotune_backend_v1.h", include / "cotune_backend_v1.h");
-    fs::copy_file("plugins/api/draft/cotune_program_v1.h", include / "draft/cotune_program_v1.h");
+    fs::copy_file("plugins/api/cotune_program_v1.h", include / "cotune_program_v1.h");
   }
 
   // A build in place of the one before, with one statement replaced.

@@ -206,7 +206,7 @@ TEST_F(CotuneTest, PluginsAreListedWithTheReasonOfRefusal) {
   EXPECT_EQ(plugins[0]["loaded"], false);
   EXPECT_NE(plugins[0]["reason"], "");
   EXPECT_EQ(plugins[1]["name"], "host");
-  EXPECT_EQ(plugins[1]["abi"], "1.3");
+  EXPECT_EQ(plugins[1]["abi"], "1.4");
   EXPECT_EQ(plugins[1]["memory_kinds"], nlohmann::json({"host"}));
   EXPECT_EQ(plugins[1]["loaded"], true);
   const ProgramEnd text = Run({"plugin", "list"});
@@ -331,7 +331,7 @@ TEST_F(CotuneTest, VersionAndHelp) {
   const ProgramEnd version = Run({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_TRUE(version.out.starts_with("cotune ")) << version.out;
-  EXPECT_EQ(Document(Run({"--version", "--json"}))["result"]["abi"], "1.3");
+  EXPECT_EQ(Document(Run({"--version", "--json"}))["result"]["abi"], "1.4");
   const ProgramEnd help = Run({"tune", "--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_NE(help.out.find("Exit codes: 0 ok"), std::string::npos);

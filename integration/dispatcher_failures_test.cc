@@ -16,7 +16,7 @@
 
 #include "integration/dispatcher.h"
 #include "integration/testing/dispatcher_fixture.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/fake/fake_backend.h"
 
 namespace cotune {

@@ -34,7 +34,8 @@ struct Choice {
   // Other ranks may run the collective with other operations around it, or with none. A
   // combination has the flag if each of its steps with operations has it.
   bool fits_any_region = false;
-  double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
+  // Model estimate, < 0: none. Decides which choices race first, and never which one wins.
+  double cost_us = -1;
   uint64_t workspace_bytes = 0;
   // Names what decides the bits of its results: equal classes, equal bits. "": unknown, comparable
   // with no other choice.

@@ -7,7 +7,7 @@
  * slot is filled again only when all ranks have read it. */
 #define _GNU_SOURCE
 #include <cotune/cotune_backend_v1.h>
-#include <cotune/draft/cotune_program_v1.h>
+#include <cotune/cotune_program_v1.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -51,7 +51,7 @@ extern "C" {
 /* Minor version of this header; appended fields are marked "since 1.n". See CHANGELOG.md beside
  * this file. */
 #define COTUNE_ABI_MAJOR 1u
-#define COTUNE_ABI_MINOR 3u
+#define COTUNE_ABI_MINOR 4u
 #define COTUNE_BACKEND_QUERY_SYMBOL "cotune_backend_query_v1"
 
 /* True where *ptr is new enough to have the field. */
@@ -197,7 +197,7 @@ typedef struct cotune_choice_t { /* one way to run a problem, or why that way is
   uint32_t flags;
   int32_t status; /* COTUNE_OK: can run. COTUNE_UNSUPPORTED: refused, see reason */
   uint32_t reserved;
-  double cost_us;           /* model estimate, < 0 when there is none; orders, never decides */
+  double cost_us;           /* model estimate, < 0: none. Decides which choices race first */
   uint64_t workspace_bytes; /* memory that prepare takes on each rank */
   /* "algorithm" or "algorithm?key=value&key=value": [a-z0-9_.-] in each part, unique in the list,
    * stable between versions of the plugin: it is what tuned databases store. */

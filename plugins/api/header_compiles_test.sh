@@ -31,9 +31,9 @@ try() {
   compiled=$((compiled + 1))
   "$compiler" -x "$language" "-std=$standard" -Wall -Wextra -Wpadded -pedantic -Werror "-I$header_dir" \
     -c "$work/use.c" -o "$work/use.o" &&
-    echo '#include "draft/cotune_program_v1.h"
+    echo '#include "cotune_program_v1.h"
       int plans(const cotune_program_v1_t* programs); int plans(const cotune_program_v1_t* programs) { return programs->launch != 0; }' |
-      "$compiler" -x "$language" "-std=$standard" -Wall -Wextra -Wpadded -pedantic -Werror "-I$header_dir" -c - -o "$work/draft.o" || { echo "FAILED: $compiler -std=$standard"; failed=1; }
+      "$compiler" -x "$language" "-std=$standard" -Wall -Wextra -Wpadded -pedantic -Werror "-I$header_dir" -c - -o "$work/program.o" || { echo "FAILED: $compiler -std=$standard"; failed=1; }
 }
 for standard in c99 c11 c17; do
   for compiler in gcc clang clang-14; do try "$compiler" c "$standard"; done

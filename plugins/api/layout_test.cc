@@ -1,6 +1,7 @@
 // The layout of the ABI never changes within a major version. When a minor version appends a field:
-// add it to layout_for_test.cc and to CHANGELOG.md, then
+// add it to testing/layout.cc and to CHANGELOG.md, then
 //   bazel run //plugins/api:print_layout > plugins/api/abi_layout_v1.golden
+//   bazel run //plugins/api:print_layout program > plugins/api/program_layout_v1.golden
 // and see that the difference only adds lines.
 #include "plugins/api/testing/layout.h"
 
@@ -46,9 +47,9 @@ class LayoutTest : public ::testing::TestWithParam<Held> {};
 INSTANTIATE_TEST_SUITE_P(Headers, LayoutTest,
                          ::testing::Values(Held{"plugins/api/cotune_backend_v1.h",
                                                 "plugins/api/abi_layout_v1.golden", AbiLayoutText},
-                                           Held{"plugins/api/draft/cotune_program_v1.h",
-                                                "plugins/api/draft/program_layout.golden",
-                                                DraftLayoutText}),
+                                           Held{"plugins/api/cotune_program_v1.h",
+                                                "plugins/api/program_layout_v1.golden",
+                                                ProgramLayoutText}),
                          [](const auto& info) { return info.index == 0 ? "Backend" : "Program"; });
 
 TEST_P(LayoutTest, IsTheOneThatWasPublished) {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "core/backend/backend.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/loader/plugin_call.h"
 
 namespace cotune {

@@ -64,7 +64,7 @@ Status BackendExtensions::Take(std::string_view id, const void* found, const std
     return TakeTable(id, found, "cotune_backend_v1.h", where, memory);
   }
   if (id == COTUNE_PROGRAM_EXTENSION) {
-    return TakeTable(id, found, "draft/cotune_program_v1.h", where, program);
+    return TakeTable(id, found, "cotune_program_v1.h", where, program);
   }
   if (id == COTUNE_LIBRARIES_EXTENSION) {
     return TakeTable(id, found, "cotune_backend_v1.h", where, libraries);

@@ -7,7 +7,7 @@
 
 #include "core/base/status.h"
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 
 namespace cotune {
 

@@ -40,8 +40,8 @@ class BackendInCTest : public ::testing::Test {
   static void SetUpTestSuite() {
     namespace fs = std::filesystem;
     const fs::path folder = fs::canonical(std::getenv("TEST_TMPDIR")) / "tiny";
-    fs::create_directories(folder / "tree/include/cotune/draft");
-    for (const char* const header : {"cotune_backend_v1.h", "draft/cotune_program_v1.h"}) {
+    fs::create_directories(folder / "tree/include/cotune");
+    for (const char* const header : {"cotune_backend_v1.h", "cotune_program_v1.h"}) {
       fs::copy_file(fs::path("plugins/api") / header, folder / "tree/include/cotune" / header);
     }
     fs::copy_file("examples/backend_in_c/tiny_backend.c", folder / "tiny_backend.c");

@@ -12,7 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/problem/program_graph.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/host_services.h"
 #include "sync/exchange/local_exchange.h"

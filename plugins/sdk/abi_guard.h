@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/sdk/failure.h"
 
 namespace cotune::sdk {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/sdk/failure.h"
 #include "plugins/sdk/problem.h"
 

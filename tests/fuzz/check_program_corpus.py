@@ -1,7 +1,7 @@
 """Writes the first inputs of check_program_fuzz into a folder: programs that CheckProgram takes, as the bytes that the fuzzer reads.
 
 An input is a byte that says how much of it the fuzzer makes plausible (0: nothing), cotune_program_t, the values, the nodes, and a
-byte for each output and each input that one overwrites, 128 more than the index. plugins/api/draft/program_layout.golden has the
+byte for each output and each input that one overwrites, 128 more than the index. plugins/api/program_layout_v1.golden has the
 layout of the structs."""
 import pathlib
 import struct

@@ -5,7 +5,7 @@
 
 #include "fmt/format.h"
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 
 // The names are written down by hand, so that a field that moves shows; layout_test holds that none
 // of the header's is missing.
@@ -283,7 +283,7 @@ std::string ProgramConstants() {
 
 }  // namespace
 
-std::string DraftLayoutText() { return ProgramStructs() + ProgramConstants(); }
+std::string ProgramLayoutText() { return ProgramStructs() + ProgramConstants(); }
 
 std::string AbiLayoutText() {
   return ProblemLayout() + RunningLayout() + ServicesLayout() + Constants();

@@ -9,8 +9,8 @@ namespace cotune {
 // One line a struct, "cotune_error_t size 256 align 4", and below it one a field in order of
 // declaration, "  cotune_error_t.message offset 16 size 240"; then one a constant, "COTUNE_OK = 0".
 std::string AbiLayoutText();
-// The same of the drafts.
-std::string DraftLayoutText();
+// The same of the extension cotune.program/1.
+std::string ProgramLayoutText();
 
 }  // namespace cotune
 

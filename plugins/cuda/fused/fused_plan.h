@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/cuda/choices/choice_list.h"
 #include "plugins/cuda/fused/leaf_region.h"
 #include "plugins/cuda/fused/side_arguments.h"

@@ -1,5 +1,5 @@
-// Every launch leaves at once when its group has failed, and it ends only when all ranks make the
-// same call. The argument is in kernel_abi.h.
+// A launch of a failed group ends before it waits for data of peers, and a launch ends with success
+// only if all ranks made the same call. kernel_abi.h has the argument.
 #pragma once
 
 #include "spin_budget.cuh"

@@ -55,7 +55,7 @@ constexpr unsigned int TicksOf(unsigned long long ns) {
   return static_cast<unsigned int>(ticks < kTicksMax ? ticks : kTicksMax);
 }
 
-// The only parameter of every kernel.
+// The first parameter of every kernel. Only fused kernels have a second one, of part_abi.h.
 struct KernelArguments {
   const void* send;
   void* recv;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/cuda/compile/kernel_library.h"
 #include "plugins/cuda/memory/gpu.h"
 #include "plugins/cuda/parts/part_arguments.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 
 namespace cotune::host {
 

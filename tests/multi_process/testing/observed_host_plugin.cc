@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "plugins/api/cotune_program_v1.h"
 #include "plugins/host/backend.h"
 #include "tests/multi_process/testing/step_events.h"
 

@@ -1,7 +1,9 @@
-/* DRAFT of the extension cotune.program/1: programs and the local parts around their collectives.
+/* The extension cotune.program/1: programs, their fused regions and their local parts. Part of the
+ * plugin ABI since 1.4; all rules of cotune_backend_v1.h hold.
  *
- * A draft may change in any version of cotune, without a new name, until it moves into the folder
- * above. A plugin that uses it is built for one version of cotune.
+ * A minor version may append fields to the structs, bits to the flags and kinds to the nodes. A
+ * backend therefore reads an entry only as far as its struct_size or stride goes, and refuses a
+ * program with a node kind, a dtype or a flag from bit 16 on that it does not know.
  *
  * A program is a graph of values: inputs, collectives and local operations, outputs. The host cuts
  * the programs of its users into steps. It asks a backend for two things: to run a region, which is
@@ -11,12 +13,12 @@
  * root, of which none depends on another. Their sizes may differ, and each local operation belongs
  * to one of them. A backend that takes it exchanges the data of all of them at once.
  * Programs come with resolved sizes and with primitive operations only, so that a backend needs no
- * parser. All rules of cotune_backend_v1.h hold.
+ * parser.
  */
-#ifndef COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_
-#define COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_
+#ifndef COTUNE_PLUGINS_API_COTUNE_PROGRAM_V1_H_
+#define COTUNE_PLUGINS_API_COTUNE_PROGRAM_V1_H_
 
-#include "../cotune_backend_v1.h"
+#include "cotune_backend_v1.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -123,7 +125,7 @@ typedef struct cotune_program_t {
   int32_t ranks_per_node;
   uint32_t reserved;
   uint64_t topology_digest;
-  uint64_t digest;              /* of the text */
+  uint64_t digest;              /* of the text; R stays open in it */
   const cotune_value_t* values; /* input_count + node_count; entry i at i * value_stride bytes */
   uint32_t value_stride;
   uint32_t input_count;
@@ -203,4 +205,4 @@ typedef struct cotune_program_v1_t { /* constant; lives as long as the library *
 } /* extern "C" */
 #endif
 
-#endif /* COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_ */
+#endif /* COTUNE_PLUGINS_API_COTUNE_PROGRAM_V1_H_ */
