@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
 
 namespace cotune::gputest {
 
@@ -123,33 +122,41 @@ Status ApiProgram::Tune(ApiRank& rank, const ApiPrograms& programs) {
   return Fail(ErrorCode::kRankLost, "the tune was not committed");
 }
 
-Result<std::unique_ptr<ApiProgram>> ApiProgram::MakeFused(ApiRank& rank, const ProgramText& text,
+Result<std::unique_ptr<ApiProgram>> ApiProgram::MakeFused(ApiRank& rank, uint32_t columns,
                                                           uint64_t rows) {
+  const ProgramText text = ResidualNorm(columns);
   COTUNE_TRY(std::unique_ptr<ApiProgram> made, Make(rank, text, rows));
   ApiPrograms programs;
   programs.push_back(std::move(made));
+  constexpr std::string_view kBothOperations = "fuse=1.2";
   std::string choice;
   // Other steps use the GPUs at the same time. Times that they disturb are unsteady, and the next
   // tune takes them anew.
   constexpr int kTunesMax = 5;
-  for (int tune = 0; tune < kTunesMax && choice.find("fuse=") == std::string::npos; ++tune) {
+  for (int tune = 0; tune < kTunesMax; ++tune) {
     if (Status s = Tune(rank, programs); !s) return tl::make_unexpected(s.error());
     COTUNE_TRY(choice, programs.front()->Choice(rank.group()));
+    if (choice.find(kBothOperations) != std::string::npos) return std::move(programs.front());
   }
-  if (choice.find("fuse=") != std::string::npos) return std::move(programs.front());
-  return Fail(ErrorCode::kInternal, "the tunes chose no fused form, but " + choice, text.name);
+  return Fail(ErrorCode::kInternal,
+              "the tunes did not choose to fuse both operations, but " + choice, text.name);
 }
 
-Result<std::string> ApiProgram::Choice(cotune_group* group) const {
-  std::string explained(64 << 10, '\0');
+Result<nlohmann::json> ApiProgram::Explain(cotune_group* group) const {
+  std::string explained(256 << 10, '\0');
   size_t length = 0;
   COTUNE_RETURN_IF_ERROR(
       StatusOf(group,
                cotune_explain_program_json(group, handle_.get(), rows_, explained.data(),
                                            explained.size(), &length),
                "explain"));
-  const auto json = nlohmann::json::parse(explained.data(), nullptr, false);
+  auto json = nlohmann::json::parse(explained.c_str(), nullptr, false);
   if (json.is_discarded()) return Fail(ErrorCode::kInternal, "explain is no JSON", name_);
+  return json;
+}
+
+Result<std::string> ApiProgram::Choice(cotune_group* group) const {
+  COTUNE_TRY(const nlohmann::json json, Explain(group));
   return json.value("choice", "");
 }
 

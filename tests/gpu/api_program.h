@@ -11,6 +11,7 @@
 
 #include "core/problem/program.h"
 #include "integration/capi/cotune.h"
+#include "nlohmann/json.hpp"
 #include "tests/gpu/api_rank.h"
 #include "tests/gpu/program_values.h"
 
@@ -29,8 +30,9 @@ class ApiProgram {
   static Result<std::unique_ptr<ApiProgram>> Make(ApiRank& rank, const ProgramText& text,
                                                   uint64_t rows);
 
-  // The same, after a tune that a choice with operations inside of the collective has won.
-  static Result<std::unique_ptr<ApiProgram>> MakeFused(ApiRank& rank, const ProgramText& text,
+  // The same of ResidualNorm, after a tune that a choice with both of its operations inside of the
+  // collective has won: on GPUs a kernel that reduces rows.
+  static Result<std::unique_ptr<ApiProgram>> MakeFused(ApiRank& rank, uint32_t columns,
                                                        uint64_t rows);
   // Tunes each program at its number of rows.
   static Status Tune(ApiRank& rank, const ApiPrograms& programs);
@@ -46,6 +48,8 @@ class ApiProgram {
   Status Enqueue(cotune_group* group);
   // The choice that a call runs.
   Result<std::string> Choice(cotune_group* group) const;
+  // The document of cotune_explain_program_json.
+  Result<nlohmann::json> Explain(cotune_group* group) const;
   // Compares the outputs of a call that is complete, and notes what is wrong.
   Status Check(uint32_t salt, std::string_view what);
 

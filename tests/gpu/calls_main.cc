@@ -22,6 +22,7 @@ constexpr Case kCases[] = {
     {"foreign", RunForeign},
     {"late", RunLate},
     {"programs", RunProgramCalls},
+    {"kernel_fault", RunKernelFault},
     {"tables", RunTables},
     {"left", RunLeft},
     {"canary", RunCanary},

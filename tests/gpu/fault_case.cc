@@ -34,8 +34,9 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   std::function<Status()> call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
   std::unique_ptr<ApiProgram> program;
   if (flags.Number("program", 0) != 0) {
-    const auto make = flags.Number("program", 0) == 2 ? ApiProgram::MakeFused : ApiProgram::Make;
-    COTUNE_TRY(auto made, make(rank, ResidualNorm(kCount / kRows), kRows));
+    COTUNE_TRY(auto made, flags.Number("program", 0) == 2
+                              ? ApiProgram::MakeFused(rank, kCount / kRows, kRows)
+                              : ApiProgram::Make(rank, ResidualNorm(kCount / kRows), kRows));
     program = std::move(made);
     if (Status s = program->Fill(1); !s) return s;
     call = [&] { return program->Enqueue(rank.group()); };

@@ -29,8 +29,8 @@ class LateCalls {
       if (of_program != 0) {
         // The table of the first one's tune serves all.
         const bool tunes = of_program == 2 && &each == &buffers_.front();
-        const auto make = tunes ? ApiProgram::MakeFused : ApiProgram::Make;
-        COTUNE_TRY(auto made, make(rank_, ResidualNorm(kCount / kRows), kRows));
+        COTUNE_TRY(auto made, tunes ? ApiProgram::MakeFused(rank_, kCount / kRows, kRows)
+                                    : ApiProgram::Make(rank_, ResidualNorm(kCount / kRows), kRows));
         each.program = std::move(made);
         continue;
       }

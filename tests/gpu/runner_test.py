@@ -37,6 +37,7 @@ TREE_FILES = {
     "tests/gpu/cli_steps.py": "tests/gpu/cli_steps.py",
     "tests/gpu/fault_steps.py": "tests/gpu/fault_steps.py",
     "tests/gpu/forced_steps.py": "tests/gpu/forced_steps.py",
+    "tests/gpu/kernel_fault_steps.py": "tests/gpu/kernel_fault_steps.py",
     "tests/gpu/memory_steps.py": "tests/gpu/memory_steps.py",
     "tests/gpu/program_steps.py": "tests/gpu/program_steps.py",
     "tests/gpu/step_types.py": "tests/gpu/step_types.py",

@@ -3,6 +3,7 @@
 from cli_steps import cli_steps
 from fault_steps import fault_steps, late_steps, mismatch_steps
 from forced_steps import forced_steps
+from kernel_fault_steps import kernel_fault_step
 from memory_steps import memory_steps
 from program_steps import program_steps
 from step_types import CHECK_CALLS, REDUCING, Step, Tree, rank_step
@@ -133,4 +134,6 @@ def all_steps(tree: Tree, ranks: int) -> list[Step]:
         if is_full:
             steps += fault_steps(tree, number) + mismatch_steps(tree, number) + late_steps(tree, number)
             steps += forced_steps(tree, number) + memory_steps(tree, number)
+            if tree.memory == "cuda":
+                steps.append(kernel_fault_step(tree, number))
     return steps

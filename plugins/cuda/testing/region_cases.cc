@@ -120,13 +120,18 @@ std::vector<CaseText> BucketTexts() {
   };
 }
 
+CaseText ResidualNormText(uint32_t columns) {
+  return {"residual_norm",
+          fmt::format("program p\n%x = input bf16 [R, {0}]\n%r = input bf16 [R, {0}]\n"
+                      "%g = input bf16 [1, {0}]\n%s = all_reduce sum %x\n%t = add %s, %r\n"
+                      "%y = rms_norm %t, %g, eps=1e-6\nreturn %y, %t into %r\n",
+                      columns)};
+}
+
 // Operations that reduce rows after the collective.
 std::vector<CaseText> RowTexts() {
   return {
-      {"residual_norm",
-       "program p\n%x = input bf16 [R, 520]\n%r = input bf16 [R, 520]\n"
-       "%g = input bf16 [1, 520]\n%s = all_reduce sum %x\n%t = add %s, %r\n"
-       "%y = rms_norm %t, %g, eps=1e-6\nreturn %y, %t into %r\n"},
+      ResidualNormText(520),
       {"row_sums_of_odd_columns",
        "program p\n%x = input f32 [R, 77]\n%w = input f32 [R, 1]\n%s = all_reduce sum %x\n"
        "%n = row_sum %s\n%v = mul %n, %w\n%y = mul %s, %v\nreturn %y, %n, %v into %w\n"},
@@ -215,6 +220,11 @@ std::vector<RegionCase> RegionCases() {
     cases.push_back({text.name, Parsed(text), text.has_functions});
   }
   return cases;
+}
+
+RegionCase ResidualNormCase(uint32_t columns) {
+  const CaseText text = ResidualNormText(columns);
+  return {text.name, Parsed(text), text.has_functions};
 }
 
 std::vector<RegionVariant> RegionVariants() {

@@ -22,6 +22,8 @@ struct RegionCase {
 // Elementwise operations on each side and on both, of several dtypes, reductions and shapes;
 // buckets; and operations that reduce rows.
 std::vector<RegionCase> RegionCases();
+// The case "residual_norm", which has 520 columns, with others.
+RegionCase ResidualNormCase(uint32_t columns);
 
 // A kernel of a case, as it is compiled for the CPU.
 struct RegionVariant {

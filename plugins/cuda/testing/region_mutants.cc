@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "fmt/format.h"
+
 namespace cotune::cuda {
 namespace {
 
@@ -23,7 +25,8 @@ RegionVariant VariantOf(int row_threads, int row_blocks, int threads) {
 
 }  // namespace
 
-std::vector<RegionMutant> RegionMutants() {
+std::vector<RegionMutant> RegionMutants(uint32_t columns) {
+  const std::string at = fmt::format("row * {}ull + column", columns);
   const RegionVariant rows = VariantOf(64, 1, 128);  // two rows of a block, two warps of a row
   const RegionVariant cluster = VariantOf(32, 2, 32);
   return {
@@ -31,10 +34,10 @@ std::vector<RegionMutant> RegionMutants() {
       {"right, cluster", cluster, "", ""},
       {"no residual", cluster, "const Leaf<Bf16> leaf3 = SumOf(in0, in1);",
        "const Leaf<Bf16> leaf3 = in0;"},
-      {"residual of another row", cluster, "a.operands[1], row * 520ull + column",
-       "a.operands[1], (row == 0 ? rows() - 1 : row - 1) * 520ull + column"},
+      {"residual of another row", cluster, "a.operands[1], " + at,
+       fmt::format("a.operands[1], (row == 0 ? rows() - 1 : row - 1) * {}ull + column", columns)},
       {"gamma of the leaf before", cluster, "a.operands[2], column, count",
-       "a.operands[2], column == 0 ? 512 : column - kLeafColumns, count"},
+       fmt::format("a.operands[2], column == 0 ? {} : column - kLeafColumns, count", columns - 8)},
       {"gamma of the column beside", cluster, "in2.Get(i)", "in2.Get(i ^ 1)"},
       {"no eps", cluster, "v7 + 1e-06f", "v7"},
       {"reduction of another row", rows, "of_threads[row * kRowThreads + w",
@@ -49,8 +52,8 @@ std::vector<RegionMutant> RegionMutants() {
        "        SetPack"},
       {"stream without the residual", cluster, "out1.SetBits(i, bits3)",
        "out1.SetBits(i, in0.Bits(i))"},
-      {"output of another row", cluster, "a.operands[3], row * 520ull + column",
-       "a.operands[3], (row + 1 < rows() ? row + 1 : 0) * 520ull + column"},
+      {"output of another row", cluster, "a.operands[3], " + at,
+       fmt::format("a.operands[3], (row + 1 < rows() ? row + 1 : 0) * {}ull + column", columns)},
   };
 }
 

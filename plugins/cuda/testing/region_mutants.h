@@ -2,6 +2,8 @@
 #ifndef COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
 #define COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,14 +16,15 @@ struct RegionMutant {
   RegionVariant variant;
   // The fault, in the text of the kernel with all headers, generated ones too. The text occurs
   // once. Both are empty for the right kernel.
-  std::string_view replaced;
-  std::string_view by;
+  std::string replaced;
+  std::string by;
 
   bool is_right() const { return replaced.empty(); }
 };
 // The right kernel in two shapes, several rows of a block and a cluster of two blocks, and faults
-// in either. All of them run the case "residual_norm".
-std::vector<RegionMutant> RegionMutants();
+// in either. All of them run the case "residual_norm"; columns: those of the texts of the faults, a
+// multiple of 8.
+std::vector<RegionMutant> RegionMutants(uint32_t columns = 520);
 
 }  // namespace cotune::cuda
 

@@ -94,7 +94,7 @@ std::string WithFault(std::string kernel, const RegionMutant& mutant) {
   const size_t at = kernel.find(mutant.replaced);
   if (at == std::string::npos || kernel.find(mutant.replaced, at + 1) != std::string::npos) {
     std::fprintf(stderr, "mutant \"%s\": the kernel does not have this text once: %s\n",
-                 std::string(mutant.name).c_str(), std::string(mutant.replaced).c_str());
+                 std::string(mutant.name).c_str(), mutant.replaced.c_str());
     std::abort();
   }
   return kernel.replace(at, mutant.replaced.size(), mutant.by);

@@ -1,0 +1,58 @@
+"""The step in which a tune meets wrong kernels: the compiler of one backend puts a fault into them."""
+
+import json
+import pathlib
+import subprocess
+
+from rank_processes import transcript
+from step_types import Outcome, Step, Tree, judge
+
+FAULTY_NVRTC = "libfaulty_nvrtc.so"
+
+
+def fault_variables(tree: Tree, folder: pathlib.Path, nvrtc: str, fault: dict | None) -> dict[str, str]:
+    """Variables by which the kernels of the ranks have this fault. No other process may find these kernels."""
+    folder.mkdir(parents=True)
+    settings = folder / "config.toml"
+    settings.write_text(f'[cuda]\nnvrtc_library = "{tree.program(FAULTY_NVRTC)}"\n')
+    variables = {"COTUNE_CONFIG": str(settings), "XDG_CACHE_HOME": str(folder / "cache"), "COTUNE_TEST_NVRTC": nvrtc,
+                 "COTUNE_TEST_FAULTS_FILE": str(folder / "faults")}
+    if fault is not None:
+        variables |= {"COTUNE_TEST_REPLACED": fault["replaced"], "COTUNE_TEST_BY": fault["by"]}
+    return variables
+
+
+def run_fault(tree: Tree, step: Step, nvrtc: str, fault: dict | None, folder: pathlib.Path, limit_s: float) -> str:
+    """Why the tune has not found this fault, or ''. fault: None for right kernels."""
+    wrong = "none" if fault is None else "all" if fault["is_generated"] else "some"
+    columns = str(520 if fault is None else fault["columns"])
+    command = [tree.program("calls"), "kernel_fault", "--wrong", wrong, "--columns", columns, "--memory", tree.memory, "--plugins",
+               tree.plugins, "--backends", "cuda"]
+    with tree.processes(command, step.ranks, fault_variables(tree, folder, nvrtc, fault)) as processes:
+        processes.wait(processes.began + limit_s)
+        ends = processes.ends()
+    # Rank 0 compares the tune as well as the call, so that its number of calls is another one.
+    why = next(filter(None, (judge([end], ()) for end in ends)), "")
+    if not why and fault is not None and not (folder / "faults").exists():
+        why = "no kernel has the text that the fault replaces"
+    return f"{why}\n{transcript(ends)}" if why else ""
+
+
+def kernel_fault_step(tree: Tree, ranks: int) -> Step:
+    limit_s = tree.patience_s(60)
+
+    def run(step: Step) -> Outcome:
+        listed = subprocess.run([tree.program("kernel_faults")], capture_output=True, text=True, timeout=limit_s,
+                                check=False)
+        if listed.returncode != 0:
+            return Outcome(False, f"kernel_faults ended with {listed.returncode}: {listed.stderr[-2000:]}")
+        known = json.loads(listed.stdout)
+        missed = []
+        for number, fault in enumerate([None, *known["faults"]]):
+            folder = tree.work / f"kernel_fault-{step.ranks}-{number}"
+            why = run_fault(tree, step, known["nvrtc"], fault, folder, limit_s)
+            if why:
+                missed.append(f"{'right kernels' if fault is None else fault['name']}: {why}")
+        return Outcome(not missed, "\n".join(missed) or f"{len(known['faults'])} faults were found")
+
+    return Step("wrong kernels lose, cuda", "faults", ranks, tree.patience_s(300), run)
