@@ -30,8 +30,8 @@ class ApiProgram {
   static Result<std::unique_ptr<ApiProgram>> Make(ApiRank& rank, const ProgramText& text,
                                                   uint64_t rows);
 
-  // The same of ResidualNorm, after a tune that a choice with both of its operations inside of the
-  // collective has won: on GPUs a kernel that reduces rows.
+  // The same of ResidualNorm, whose calls run the fastest choice with both of its operations inside
+  // of the collective, on GPUs a kernel that reduces rows. All ranks call it; it tunes the group.
   static Result<std::unique_ptr<ApiProgram>> MakeFused(ApiRank& rank, uint32_t columns,
                                                        uint64_t rows);
   // Tunes each program at its number of rows.

@@ -80,7 +80,7 @@ PROGRAMS = {"": "0", "program": "1", "fused program": "2"}
 
 def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_graph: bool,
                blocks: bool = False, of_program: str = "") -> Step:
-    """of_program: "program", or "fused program", which a tune gives a choice with operations inside.
+    """of_program: "program", or "fused program", whose operations run inside of the collective.
 
     blocks: the others wait in cudaStreamSynchronize, and ask for the group's health when it returns.
     """

@@ -2,9 +2,9 @@
 // on to the real NVRTC. In the texts of kernels that run operations inside of a collective it
 // replaces one text by another, so that a tune meets a wrong kernel in an unchanged product.
 //
-// Variables: COTUNE_TEST_NVRTC, the path of the real library; COTUNE_TEST_REPLACED, COTUNE_TEST_BY,
-// the fault; without COTUNE_TEST_REPLACED there is none. COTUNE_TEST_FAULTS_FILE: a file that gets
-// one line for each kernel with the fault. Any thread.
+// Variables: FAULTY_NVRTC_REAL, the path of the real library; FAULTY_NVRTC_REPLACED,
+// FAULTY_NVRTC_BY, the fault; without FAULTY_NVRTC_REPLACED there is none.
+// FAULTY_NVRTC_KERNELS_FILE: a file that gets one line for each kernel with the fault. Any thread.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -30,13 +30,13 @@ std::string Variable(const char* name) {
 void* Open(const std::string& path) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library != nullptr) return library;
-  std::fprintf(stderr, "faulty_nvrtc: COTUNE_TEST_NVRTC names no library: %s\n", dlerror());
+  std::fprintf(stderr, "faulty_nvrtc: FAULTY_NVRTC_REAL names no library: %s\n", dlerror());
   std::abort();
 }
 
 // NVRTC finds its second library by name only if it is loaded already.
 void* OpenReal() {
-  const std::filesystem::path path = Variable("COTUNE_TEST_NVRTC");
+  const std::filesystem::path path = Variable("FAULTY_NVRTC_REAL");
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), error)) {
     if (entry.path().filename().string().starts_with("libnvrtc-builtins.so")) Open(entry.path());
@@ -61,7 +61,7 @@ bool PutFault(std::string_view replaced, std::string_view by, std::string& text)
 }
 
 void NoteFault(const std::string& kernel) {
-  const std::string path = Variable("COTUNE_TEST_FAULTS_FILE");
+  const std::string path = Variable("FAULTY_NVRTC_KERNELS_FILE");
   if (path.empty()) return;
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   const std::string line = kernel + "\n";
@@ -80,13 +80,13 @@ EXPORTED int nvrtcCreateProgram(void** program, const char* source, const char* 
                                 const char* const* header_names) {
   std::vector<std::string> texts(headers, headers + header_count);
   std::string kernel = source;
-  const std::string replaced = Variable("COTUNE_TEST_REPLACED");
+  const std::string replaced = Variable("FAULTY_NVRTC_REPLACED");
   // Parts use the same headers, and have to stay right.
   const bool is_fused = std::string_view(name).find("_rows") != std::string_view::npos ||
                         std::string_view(name).find("_leaves") != std::string_view::npos;
   bool has_fault = false;
   if (!replaced.empty() && is_fused) {
-    const std::string by = Variable("COTUNE_TEST_BY");
+    const std::string by = Variable("FAULTY_NVRTC_BY");
     has_fault = PutFault(replaced, by, kernel);
     for (std::string& text : texts) has_fault = PutFault(replaced, by, text) || has_fault;
   }

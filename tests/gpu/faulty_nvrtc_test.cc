@@ -27,13 +27,13 @@ using ::testing::SizeIs;
 class FaultyNvrtcTest : public testing::Test {
  protected:
   FaultyNvrtcTest() : faults_(fs::path(std::getenv("TEST_TMPDIR")) / "faults") {
-    setenv("COTUNE_TEST_FAULTS_FILE", faults_.c_str(), 1);
+    setenv("FAULTY_NVRTC_KERNELS_FILE", faults_.c_str(), 1);
   }
 
   void SetFault(std::string_view replaced, std::string_view by) const {
     fs::remove(faults_);
-    setenv("COTUNE_TEST_REPLACED", std::string(replaced).c_str(), 1);
-    setenv("COTUNE_TEST_BY", std::string(by).c_str(), 1);
+    setenv("FAULTY_NVRTC_REPLACED", std::string(replaced).c_str(), 1);
+    setenv("FAULTY_NVRTC_BY", std::string(by).c_str(), 1);
   }
   // The kernels that have had the fault, since it was set.
   std::vector<std::string> Kernels() const {
@@ -50,7 +50,7 @@ class FaultyNvrtcTest : public testing::Test {
 TEST_F(FaultyNvrtcTest, PutsEachFaultIntoTheKernelsThatATuneRuns) {
   const std::optional<Nvrtc> real = FindNvrtc();
   if (!real) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
-  setenv("COTUNE_TEST_NVRTC", real->path().c_str(), 1);
+  setenv("FAULTY_NVRTC_REAL", real->path().c_str(), 1);
   const auto faulty = Nvrtc::Open(fs::absolute("tests/gpu/libfaulty_nvrtc.so"), {});
   ASSERT_TRUE(faulty.has_value()) << faulty.error().message;
   ASSERT_NE(faulty->path(), real->path());

@@ -15,9 +15,9 @@ namespace {
 constexpr uint64_t kRows = 17;
 
 struct JudgedChoices {
-  std::vector<std::string> right;        // that reduce rows inside of the collective
-  std::vector<std::string> wrong;        // of the same
-  std::vector<std::string> other_wrong;  // any others
+  std::vector<std::string> right;  // that reduce rows inside of the collective
+  std::vector<std::string> wrong;  // of the same
+  std::vector<std::string> unfused_wrong;
 };
 
 JudgedChoices JudgedOf(const nlohmann::json& explained) {
@@ -27,7 +27,8 @@ JudgedChoices JudgedOf(const nlohmann::json& explained) {
       const std::string name = choice.value("choice", "");
       const bool is_wrong = choice.value("outcome", "") == "wrong_result";
       const bool has_rows = name.find("_rows?") != std::string::npos;
-      if (is_wrong && !has_rows) judged.other_wrong.push_back(name);
+      const bool is_fused = name.find("fuse=") != std::string::npos;
+      if (is_wrong && !is_fused) judged.unfused_wrong.push_back(name);
       if (!has_rows) continue;
       // A choice that never ran is neither.
       const bool has_run = is_wrong || choice.value("time_us", nlohmann::json()).is_number();
@@ -39,8 +40,8 @@ JudgedChoices JudgedOf(const nlohmann::json& explained) {
 
 // The reason for which the tune has not judged its choices as it has to; "" if it has.
 std::string FaultOf(const JudgedChoices& judged, const std::string& wanted) {
-  if (!judged.other_wrong.empty()) {
-    return "a choice without rows is found wrong: " + judged.other_wrong.front();
+  if (!judged.unfused_wrong.empty()) {
+    return "an unfused choice is found wrong: " + judged.unfused_wrong.front();
   }
   if (wanted == "none") {
     if (!judged.wrong.empty()) return "found wrong: " + judged.wrong.front();

@@ -15,10 +15,10 @@ def fault_variables(tree: Tree, folder: pathlib.Path, nvrtc: str, fault: dict | 
     folder.mkdir(parents=True)
     settings = folder / "config.toml"
     settings.write_text(f'[cuda]\nnvrtc_library = "{tree.program(FAULTY_NVRTC)}"\n')
-    variables = {"COTUNE_CONFIG": str(settings), "XDG_CACHE_HOME": str(folder / "cache"), "COTUNE_TEST_NVRTC": nvrtc,
-                 "COTUNE_TEST_FAULTS_FILE": str(folder / "faults")}
+    variables = {"COTUNE_CONFIG": str(settings), "XDG_CACHE_HOME": str(folder / "cache"), "FAULTY_NVRTC_REAL": nvrtc,
+                 "FAULTY_NVRTC_KERNELS_FILE": str(folder / "faults")}
     if fault is not None:
-        variables |= {"COTUNE_TEST_REPLACED": fault["replaced"], "COTUNE_TEST_BY": fault["by"]}
+        variables |= {"FAULTY_NVRTC_REPLACED": fault["replaced"], "FAULTY_NVRTC_BY": fault["by"]}
     return variables
 
 
@@ -33,8 +33,8 @@ def run_fault(tree: Tree, step: Step, nvrtc: str, fault: dict | None, folder: pa
         ends = processes.ends()
     # Rank 0 compares the tune as well as the call, so that its number of calls is another one.
     why = next(filter(None, (judge([end], ()) for end in ends)), "")
-    if not why and fault is not None and not (folder / "faults").exists():
-        why = "no kernel has the text that the fault replaces"
+    if fault is not None and not (folder / "faults").exists():
+        why = f"no kernel has the text that the fault replaces; {why}"
     return f"{why}\n{transcript(ends)}" if why else ""
 
 

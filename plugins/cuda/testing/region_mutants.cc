@@ -50,8 +50,7 @@ std::vector<RegionMutant> RegionMutants(uint32_t columns) {
       {"own operand instead of the sum", cluster,
        "        own[j][p] = ReduceInRankOrder(own[j][p], of_peers, a.rank);\n        SetPack",
        "        SetPack"},
-      {"stream without the residual", cluster, "out1.SetBits(i, bits3)",
-       "out1.SetBits(i, in0.Bits(i))"},
+      {"stream without the residual", cluster, ".SetBits(i, bits3)", ".SetBits(i, in0.Bits(i))"},
       {"output of another row", cluster, "a.operands[3], " + at,
        fmt::format("a.operands[3], (row + 1 < rows() ? row + 1 : 0) * {}ull + column", columns)},
   };
