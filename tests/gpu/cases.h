@@ -30,6 +30,11 @@ Status RunSameBits(Rank& rank, const Flags& flags);
 // and odd ones.
 Status RunPrograms(Rank& rank, const Flags& flags);
 
+// The choices of the programs of ProgramTexts give the same bits on random data at each of --rows
+// as others of their numerics class. Those that are exact or reduce in rank order also give the
+// same bits on all ranks, for replicated outputs, and in batches of other numbers of rows.
+Status RunSameBitsOfPrograms(Rank& rank, const Flags& flags);
+
 // Runs nothing: writes a database of one row for each of --requests,
 // "NAME:COLLECTIVE:COUNT:plain|symmetric:PARTS" separated by ';', as --folder/NAME.tdb. The row
 // makes calls of that collective of bf16 (sum) run by a listed choice whose id has all PARTS, which

@@ -16,8 +16,13 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"values", RunValues},      {"graphs", RunGraphs},     {"sequence", RunSequence},
-    {"same_bits", RunSameBits}, {"programs", RunPrograms}, {"force", RunForce},
+    {"values", RunValues},
+    {"graphs", RunGraphs},
+    {"sequence", RunSequence},
+    {"same_bits", RunSameBits},
+    {"programs", RunPrograms},
+    {"force", RunForce},
+    {"same_bits_programs", RunSameBitsOfPrograms},
 };
 
 // The runner reads this line of every rank.

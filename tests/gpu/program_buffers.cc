@@ -77,6 +77,22 @@ Result<std::vector<std::byte>> ProgramBuffers::Read(Operand& operand, std::strin
   return std::vector<std::byte>(seen.begin() + begin, seen.begin() + end);
 }
 
+Result<std::vector<std::vector<std::byte>>> ProgramBuffers::Outputs() {
+  std::vector<std::vector<std::byte>> outputs;
+  std::string guard;
+  for (size_t i = 0; i < outputs_of_call_.size(); ++i) {
+    const int32_t into = program_.graph().outputs()[i].into;
+    Operand& operand = into < 0 ? outputs_of_call_[i] : inputs_of_call_[static_cast<size_t>(into)];
+    COTUNE_TRY(auto seen, Read(operand, guard));
+    if (!guard.empty()) {
+      return Fail(ErrorCode::kWrongResult, fmt::format("{} have changed", guard),
+                  fmt::format("output {}", i + 1));
+    }
+    outputs.push_back(std::move(seen));
+  }
+  return outputs;
+}
+
 Result<std::string> ProgramBuffers::WhatIsWrong(const ProgramValues& values) {
   const ProgramGraph& graph = program_.graph();
   std::string guard;

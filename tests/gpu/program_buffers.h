@@ -28,6 +28,8 @@ class ProgramBuffers {
 
   // Writes the inputs, and 0xFF into every byte of the outputs.
   Status Fill(const ProgramValues& values);
+  // The bytes of each output.
+  Result<std::vector<std::vector<std::byte>>> Outputs();
   // "" where the outputs are right, and guards and inputs that no output overwrites are as they
   // were; else what is wrong.
   Result<std::string> WhatIsWrong(const ProgramValues& values);

@@ -42,6 +42,10 @@ def program_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
                   ["programs", "--files", files, "--rows", "1,16" if is_full and not tree.quick else "2", "--replays",
                    replays]),
     ]
+    if is_full:
+        batches = "1,16" if tree.quick else "1,7,64" if tree.shared_gpus else "1,16,256,1024"
+        steps.append(rank_step(tree, "programs: same bits of the choices of a class", "programs", ranks, 300, "rank",
+                               ["same_bits_programs", "--files", files, "--rows", batches]))
     # As the default of each order of backends, and tuned where that measures anything.
     orders = [("nccl", "cuda"), ("cuda", "nccl")] if len(tree.backends) == 2 else [tree.backends]
     for order in orders:

@@ -1,20 +1,16 @@
 #include <memory>
 #include <vector>
 
-#include "core/choice/choice_lists.h"
-#include "core/choice/precompile.h"
 #include "fmt/format.h"
 #include "tests/gpu/cases.h"
 #include "tests/gpu/program_buffers.h"
+#include "tests/gpu/program_choices.h"
 #include "tests/gpu/program_values.h"
 
 namespace cotune::gputest {
 namespace {
 
 constexpr uint32_t kDataSets = 3;
-// For what is no call: compiling.
-constexpr int64_t kPatienceNs = 300'000'000'000;
-
 // A program at one size, with its data.
 struct SizedProgram {
   const std::string& name;
@@ -22,35 +18,6 @@ struct SizedProgram {
   uint64_t rows;
   std::vector<ProgramValues> data;  // a salt each
 };
-
-// Every choice of the program, ready on all ranks.
-Result<std::vector<std::unique_ptr<ChoiceCaller>>> MakeReady(Rank& rank,
-                                                             const SizedProgram& sized) {
-  Job& job = rank.job();
-  const Problem problem = sized.program.ProblemAtRows(sized.rows, job.topology_digest());
-  const ChoiceList list = ListChoicesOf(job.groups(), sized.program, problem);
-  std::vector<std::unique_ptr<ChoiceCaller>> callers;
-  std::vector<ChoiceCaller*> local;
-  for (const Choice& choice : list.choices) {
-    COTUNE_TRY(auto caller, MakeCaller(job.groups(), sized.program, problem, choice));
-    callers.push_back(std::move(caller));
-    if (!choice.prepare_is_collective) local.push_back(callers.back().get());
-  }
-  if (callers.empty()) {
-    std::string reasons;
-    for (const Refusal& refusal : list.refusals) reasons += refusal.reason + "; ";
-    return Fail(ErrorCode::kUnsupported, "no choice runs it", sized.name, reasons);
-  }
-  const int64_t deadline_ns = job.clock().now_ns() + kPatienceNs;
-  PrecompileAll(local, 0, deadline_ns);
-  for (const auto& caller : callers) {
-    if (Status made = caller->Precompile(deadline_ns); !made) {
-      return Fail(made.error().code, made.error().ToText(), sized.name, caller->id().text());
-    }
-  }
-  COTUNE_RETURN_IF_ERROR(rank.Meet(job, "ready"));
-  return callers;
-}
 
 // One call, or one replay of a captured one, on data of its own.
 class CheckedCalls {
@@ -117,7 +84,7 @@ class CheckedCalls {
 };
 
 Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
-  COTUNE_TRY(const auto callers, MakeReady(rank, sized));
+  COTUNE_TRY(const auto callers, ChoicesOf(rank, sized.name, sized.program, sized.rows));
   for (const auto& caller : callers) {
     for (const BackendMember* const member : caller->members()) {
       ++rank.findings().choices_by_backend[member->backend->name()];
@@ -142,11 +109,7 @@ Status RunPrograms(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
   COTUNE_TRY(const auto texts, ProgramTexts(flags, job.world_size()));
   for (const ProgramText& text : texts) {
-    Result<ProgramGraph> graph = ProgramGraph::Parse(text.text);
-    if (!graph) return Fail(graph.error().code, graph.error().ToText(), text.name);
-    COTUNE_TRY(const Program program,
-               Program::Bind(std::move(*graph), {job.device().kind(), job.world_size(),
-                                                 job.places().ranks_per_host()}));
+    COTUNE_TRY(const Program program, BoundTo(job, text));
     for (const std::string& wanted : flags.List("rows", "1,7,100")) {
       const uint64_t rows = FittingRows(program.graph(), std::strtoull(wanted.c_str(), nullptr, 10),
                                         job.world_size());
