@@ -1,8 +1,10 @@
-// How long it takes to make the kernels of 16 programs ready with an empty cache, those of their
-// collectives and of their parts, by threads and ranks: the stage `precompile` of a tune without
-// its loading onto a GPU, so that it needs none.
+// How long it takes to make kernels ready with an empty cache, by threads and ranks: the stage
+// `precompile` of a tune without its loading onto a GPU, so that it needs none. The kernels are
+// those of the collectives and parts of 16 programs, or with --fused all that run regions of the
+// programs in these files on 2 ranks, at 2, 64 and 1024 rows.
 //
 //   precompile_bench [--threads 1,2,4] [--ranks 1,2] [--kernels 200] [--architecture sm_90]
+//                    [--fused FILE,FILE]
 //
 // Every measurement has processes and a cache folder of its own, because NVRTC keeps what a process
 // has compiled; what the driver keeps on the disk for all processes is not used. The ranks begin
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -23,6 +26,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,11 +39,14 @@
 #include "core/choice/precompile.h"
 #include "core/problem/program.h"
 #include "core/recipe/make_recipe.h"
+#include "fusion/fusion_recipes.h"
 #include "gpu/driver/library_search.h"
 #include "plugins/cuda/choices/choice_list.h"
 #include "plugins/cuda/compile/kernel_cache.h"
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/cuda/compile/nvrtc.h"
+#include "plugins/cuda/fused/fused_list.h"
+#include "plugins/cuda/fused/leaf_region.h"
 #include "plugins/cuda/parts/part_kernel.h"
 #include "plugins/cuda/parts/part_stages.h"
 #include "plugins/cuda/parts/part_text.h"
@@ -57,6 +64,7 @@ struct Options {
   std::vector<int> ranks = {1, 2};
   size_t kernels = 200;
   std::string architecture = "sm_90";
+  std::vector<std::string> fused;  // files of programs
 };
 
 [[noreturn]] void Die(const std::string& text) {
@@ -156,6 +164,66 @@ std::map<std::string, cuda::KernelUnit> KernelsOf(const Options& options) {
   return kernels;
 }
 
+constexpr GroupShape kPair{MemoryKind::kCuda, 2, 2};
+
+// Adds all kernels that run the region at so many rows, if there are any.
+void AddKernels(const ProgramGraph& region, uint64_t rows, bool has_pdl,
+                std::map<std::string, cuda::KernelUnit>& kernels) {
+  const AbiProgram abi(region, rows, kPair, 0, false);
+  const auto program =
+      sdk::CheckProgram(abi.program(), {.memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = 2});
+  if (!program) Die(program.error().message);
+  const auto leaves = cuda::LeafRegionOf(*program);
+  if (!leaves) return;
+  const auto choices = cuda::ListFused(*leaves, {.has_pdl = has_pdl});
+  if (!choices) return;
+  for (const cuda::Choice& choice : *choices) {
+    if (!choice.reason.empty()) continue;
+    cuda::KernelUnit unit = cuda::UnitOf(*leaves, choice);
+    kernels.emplace(KeyOf(unit), std::move(unit));
+  }
+}
+
+// The regions of all forms of a program.
+std::vector<ProgramGraph> RegionsOf(const ProgramGraph& graph, uint64_t rows) {
+  const auto program = Program::Bind(graph, kPair);
+  if (!program) Die(program.error().ToText());
+  std::vector<ProgramGraph> regions;
+  for (const Form& form : FusionRecipes().Forms(*program, rows, {}).forms) {
+    for (const Position& position : form.positions) {
+      for (const Region& region : position.regions) {
+        const auto recipe = MakeRecipe(form.graph, std::array{region});
+        if (!recipe) Die(recipe.error().ToText());
+        const RecipeStep& step = recipe->steps[recipe->backend_steps().front()];
+        regions.push_back(step.program.Lower());
+      }
+    }
+  }
+  return regions;
+}
+
+std::map<std::string, cuda::KernelUnit> FusedKernelsOf(const Options& options) {
+  std::map<std::string, cuda::KernelUnit> kernels;
+  for (const std::string& path : options.fused) {
+    std::ifstream file(path);
+    if (!file) Die("the file cannot be read: " + path);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const auto graph = ProgramGraph::Parse(text);
+    if (!graph) Die(path + ": " + graph.error().ToText());
+    for (const uint64_t rows : {uint64_t{2}, uint64_t{64}, uint64_t{1024}}) {
+      for (const ProgramGraph& region : RegionsOf(*graph, rows)) {
+        AddKernels(region, rows, options.architecture != "sm_80", kernels);
+      }
+    }
+  }
+  if (kernels.empty()) Die("no kernel runs a region of these programs");
+  return kernels;
+}
+
+std::map<std::string, cuda::KernelUnit> AllKernelsOf(const Options& options) {
+  return options.fused.empty() ? KernelsOf(options) : FusedKernelsOf(options);
+}
+
 class EmptyPlan final : public Plan {
  public:
   Status Launch(const LaunchArguments&) override { return {}; }
@@ -231,7 +299,7 @@ RankReport MakeAllReady(const Options& options, const RankTask& task, const Pipe
   const auto nvrtc = cuda::Nvrtc::Open("", gpu::OwnEnvironment());
   if (!nvrtc) Die(nvrtc.error().message);
   std::vector<cuda::KernelUnit> units;
-  for (auto& [key, unit] : KernelsOf(options)) units.push_back(std::move(unit));
+  for (auto& [key, unit] : AllKernelsOf(options)) units.push_back(std::move(unit));
   const size_t count = units.size();
   cotune_host_t host{};
   host.struct_size = sizeof(host);
@@ -327,8 +395,10 @@ Measurement Measure(const Options& options, int ranks, int threads) {
 }
 
 void MeasureAll(const Options& options) {
-  const size_t kernels = KernelsOf(options).size();
-  std::printf("%zu kernels of %d programs, %s, empty cache\n", kernels, kNodes,
+  const size_t kernels = AllKernelsOf(options).size();
+  std::printf("%zu %s kernels of %zu programs, %s, empty cache\n", kernels,
+              options.fused.empty() ? "unfused" : "fused",
+              options.fused.empty() ? static_cast<size_t>(kNodes) : options.fused.size(),
               options.architecture.c_str());
   std::printf("%5s  %7s  %7s  %9s  %8s  %8s\n", "ranks", "threads", "wall_s", "of_serial",
               "compiled", "peak_mib");
@@ -345,6 +415,7 @@ void MeasureAll(const Options& options) {
     json << nlohmann::json{{"ranks", ranks},
                            {"threads", threads},
                            {"kernels", kernels},
+                           {"is_fused", !options.fused.empty()},
                            {"architecture", options.architecture},
                            {"wall_s", measured.wall_s},
                            {"of_serial", measured.wall_s / serial_s},
@@ -366,10 +437,12 @@ void MeasureAll(const Options& options) {
 
 int main(int argc, char** argv) {
   cotune::bench::Options options;
-  CLI::App app("makes the kernels of 16 programs ready, by threads and ranks");
+  CLI::App app("makes the kernels of programs ready, by threads and ranks");
   app.add_option("--threads", options.threads, "numbers of threads in a rank")->delimiter(',');
   app.add_option("--ranks", options.ranks, "numbers of ranks")->delimiter(',');
   app.add_option("--kernels", options.kernels, "how many kernels, at most");
+  app.add_option("--fused", options.fused, "files of programs: their fused kernels instead")
+      ->delimiter(',');
   app.add_option("--architecture", options.architecture, "sm_80, sm_90, sm_100");
   CLI11_PARSE(app, argc, argv);
   // NVRTC looks into the driver's cache of compiled code, too.
