@@ -31,8 +31,8 @@ Status RunSameBits(Rank& rank, const Flags& flags);
 Status RunPrograms(Rank& rank, const Flags& flags);
 
 // The choices of the programs of ProgramTexts give the same bits on random data at each of --rows
-// as others of their numerics class. Those that are exact or reduce in rank order also give the
-// same bits on all ranks, for replicated outputs, and in batches of other numbers of rows.
+// as others of their numerics class. Exact choices and choices that reduce in rank order also give
+// the same bits on all ranks, for replicated outputs, and in batches of other numbers of rows.
 Status RunSameBitsOfPrograms(Rank& rank, const Flags& flags);
 
 // Runs nothing: writes a database of one row for each of --requests,

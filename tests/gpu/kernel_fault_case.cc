@@ -16,7 +16,7 @@ constexpr uint64_t kRows = 17;
 
 struct JudgedChoices {
   std::vector<std::string> right;  // that reduce rows inside of the collective
-  std::vector<std::string> wrong;  // of the same
+  std::vector<std::string> wrong;  // the others with rows
   std::vector<std::string> unfused_wrong;
 };
 
