@@ -20,6 +20,7 @@ import program_bench
 import program_cases
 import program_contenders
 import program_platforms
+import program_plots
 import program_report
 
 TREE_FILES = {
@@ -308,6 +309,23 @@ class ReportTest(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "no cells of 2 GPUs"):
             program_report.report([{**self.content(**self.TIMES), "cells": []}])
 
+    def test_a_table_of_several_sizes_is_drawn(self):
+        content = self.content(**self.TIMES)
+        first = content["cells"][0]
+        content["cells"] = [{**first, "rows": rows, "bytes": rows * 16384} for rows in (1, 16, 64)]
+        with tempfile.TemporaryDirectory(prefix="cotune.") as folder:
+            doc = pathlib.Path(folder) / "doc.md"
+            doc.write_text(f"{program_report.BEGIN}\n{program_report.END}\n", encoding="utf-8")
+            program_report.write(doc, program_report.report([content]))
+            written = doc.read_text(encoding="utf-8")
+            self.assertEqual(written.count("![add_residual_norm, 2 GPUs](figures/add_residual_norm_2_gpus.svg)"), 1)
+            plot = (doc.parent / "figures" / "add_residual_norm_2_gpus.svg").read_text(encoding="utf-8")
+            for name in ("cotune", "collectives alone", "NCCL + compile", "FlashInfer"):
+                self.assertIn(f">{name}</text>", plot)
+            # The command finds the same tables, and leaves one line for each plot.
+            self.assertEqual(program_plots.main(["--doc", str(doc)]), 0)
+            self.assertEqual(doc.read_text(encoding="utf-8"), written)
+
     def test_it_stands_between_its_comments(self):
         with tempfile.TemporaryDirectory(prefix="cotune.") as folder:
             doc, file = pathlib.Path(folder) / "doc.md", pathlib.Path(folder) / "file.json"
@@ -317,6 +335,7 @@ class ReportTest(unittest.TestCase):
             written = doc.read_text(encoding="utf-8")
             self.assertNotIn("old", written)
             self.assertTrue(written.startswith("a\n") and written.endswith("b\n"))
+            self.assertNotIn("svg", written, "a table of one row is not drawn")
             doc.write_text("nothing", encoding="utf-8")
             with self.assertRaisesRegex(SystemExit, "lacks the comments"):
                 program_report.main([str(file), "--doc", str(doc)])

@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import program_bench  # noqa: E402
+import program_plots  # noqa: E402
 import report as collective_report  # noqa: E402
 
 BEGIN = "<!-- programs on GPUs, written by benchmarks/gpu/program_report.py: begin -->"
@@ -151,11 +152,13 @@ def report(contents: list[dict]) -> str:
 
 
 def write(doc: pathlib.Path, text: str) -> None:
+    """Puts the text between the comments, and draws its tables beside the doc."""
     before, begin, rest = doc.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise SystemExit(f"error: {doc} lacks the comments between which the tables stand: {BEGIN}")
-    doc.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    doc.write_text(f"{before}{BEGIN}\n\n{program_plots.with_figures(text)}\n\n{END}{after}", encoding="utf-8")
+    program_plots.draw(doc, text)
 
 
 def main(arguments: list[str]) -> int:
