@@ -137,13 +137,14 @@ std::vector<Choice> FormChoices::Best(std::span<const Verdict> verdicts) const {
   const auto combined = [&](const RacedForm& each) {
     return NamedAndPossible(each.form->combinations.Best(each.verdicts), *each.form);
   };
-  std::vector<Choice> best = combined(raced.front());
-  if (raced.front().fastest_ns == INT64_MAX) return best;
+  std::vector<Choice> best;
   const auto add = [&](Choice choice) {
     const bool is_known = std::any_of(best.begin(), best.end(),
                                       [&](const Choice& other) { return other.id == choice.id; });
     if (!is_known && best.size() < kHeatChoicesMax) best.push_back(std::move(choice));
   };
+  for (Choice& choice : combined(raced.front())) add(std::move(choice));
+  if (raced.front().fastest_ns == INT64_MAX) return best;
   for (const ChoiceId& id : First().left_out) {
     if (id.HostKey(kViaKey) != raced.front().form->via) continue;
     if (std::optional<Choice> found = Find(id)) add(*std::move(found));

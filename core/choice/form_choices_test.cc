@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/testing/parsed.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -212,6 +213,33 @@ TEST(FormChoicesTest, OtherFormsAndRegionsShareTheRoomOfAHeat) {
   EXPECT_EQ(heat.left_out.front().text(), "host/way3?via=other");
   // One that was left out can be found, and run, all the same.
   EXPECT_TRUE(forms.Find(heat.left_out.front()).has_value());
+}
+
+// 100 numbers of one family: the first heat has one of them, and the second one has no room for all
+// others.
+TEST(FormChoicesTest, AFamilyOfManyNumbersStaysWithinTheRoomOfAHeat) {
+  std::vector<Choice> numbers = Ways(1);
+  for (int i = 0; i < 100; ++i) {
+    numbers.push_back({.id = Id(fmt::format("host/ring?chunk={}", 1024 + i)), .cost_us = 1.0 + i});
+  }
+  ChoiceCombinations rewritten(1, ChoiceCombinations::Form::kRewritten);
+  rewritten.Add(OfBytes(1), "", 0, numbers);
+  FormChoices forms;
+  forms.Add("", Combinations(1, 2));
+  forms.Add("once", std::move(rewritten));
+  const std::vector<Choice> first = forms.First().choices;
+  EXPECT_THAT(Texts(first), ElementsAre("host/way0", "host/way1", "host/way0?via=once",
+                                        "host/ring?chunk=1024&via=once"));
+  std::vector<Verdict> verdicts;
+  for (const Choice& choice : first) {
+    verdicts.push_back(Timed(choice.id.text(), choice.id.HostKey("via").empty() ? 900 : 500));
+  }
+  verdicts.back().median_ns = 300;
+  const std::vector<Choice> best = forms.Best(verdicts);
+  EXPECT_EQ(best.size(), kHeatChoicesMax);
+  EXPECT_LE(best.size(), forms.best_max());
+  EXPECT_EQ(best.front().id.text(), "host/ring?chunk=1025&via=once");
+  EXPECT_EQ(forms.SetAside(verdicts).size(), 99u);
 }
 
 // 7 x 7 combinations of two collectives by themselves, and 8 choices of a region of the first.

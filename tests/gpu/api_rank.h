@@ -107,9 +107,9 @@ Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another s
 // The programs of ProgramTexts at --rows, back to back and in one graph, untuned and (--tune 1)
 // tuned.
 Status RunProgramCalls(ApiRank& rank, const Flags& flags);
-// Tunes residual + norm of --columns while faulty_nvrtc.cc puts a fault into its kernels, and
-// compares a call after it. --wrong none|some|all: how many of the choices that reduce rows inside
-// of the collective the tune has to find wrong; it has to find all others right.
+// Tunes residual + norm of --rows and --columns while faulty_nvrtc.cc puts a fault into its
+// kernels, and compares a call after it. --wrong none|some|all: how many of the choices that reduce
+// rows inside of the collective the tune has to find wrong; it has to find all others right.
 Status RunKernelFault(ApiRank& rank, const Flags& flags);
 // --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocks 1: in
 // cudaStreamSynchronize, --program 1: of a program, 2: of one that a fused choice runs

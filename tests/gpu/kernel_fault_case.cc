@@ -10,10 +10,6 @@
 namespace cotune::gputest {
 namespace {
 
-// More rows than the data of a tune has before it repeats, so that all of its kinds of rows are
-// there; an odd number, so that the last step lacks rows.
-constexpr uint64_t kRows = 17;
-
 struct JudgedChoices {
   std::vector<std::string> right;  // that reduce rows inside of the collective
   std::vector<std::string> wrong;  // the others with rows
@@ -56,7 +52,8 @@ std::string FaultOf(const JudgedChoices& judged, const std::string& wanted) {
 
 Status RunKernelFault(ApiRank& rank, const Flags& flags) {
   const auto columns = static_cast<uint32_t>(flags.Number("columns", 520));
-  COTUNE_TRY(auto made, ApiProgram::Make(rank, ResidualNorm(columns), kRows));
+  const auto rows = static_cast<uint64_t>(flags.Number("rows", 17));
+  COTUNE_TRY(auto made, ApiProgram::Make(rank, ResidualNorm(columns), rows));
   ApiPrograms programs;
   programs.push_back(std::move(made));
   COTUNE_RETURN_IF_ERROR(ApiProgram::Tune(rank, programs));
