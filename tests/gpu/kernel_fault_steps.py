@@ -27,8 +27,9 @@ def run_fault(tree: Tree, step: Step, nvrtc: str, fault: dict | None, folder: pa
     wrong = "none" if fault is None else "all" if fault["is_generated"] else "some"
     columns = str(520 if fault is None else fault["columns"])
     # More rows than the data of a tune has before it repeats, so that all of its kinds of rows are there; an odd number, so
-    # that the last step of a kernel lacks rows. Kernels in which each rank owns rows are listed for many rows, from 3 ranks on.
-    rows = "17" if step.ranks == 2 else "257"
+    # that the last step of a kernel lacks rows. Kernels in which each rank owns rows are listed for many rows, from 3 ranks
+    # on; clusters are listed for few.
+    rows = "257" if wrong == "all" and step.ranks > 2 else "17"
     command = [tree.program("calls"), "kernel_fault", "--wrong", wrong, "--columns", columns, "--rows", rows, "--memory", tree.memory, "--plugins",
                tree.plugins, "--backends", "cuda"]
     with tree.processes(command, step.ranks, fault_variables(tree, folder, nvrtc, fault)) as processes:
