@@ -126,10 +126,9 @@ std::optional<std::string> Legality::WhyNotInPlace(const std::vector<size_t>& co
     for (const size_t reader : ReadersOf(output.into)) {
       // The pieces of a bucket are computed in any order.
       const bool is_of_other_piece = collectives.size() > 1 && owners[reader] != owners[writer];
-      const bool is_for_peers =
-          std::any_of(collectives.begin(), collectives.end(), [&](size_t collective) {
-            return reader == collective || IsBefore(reader, collective);
-          });
+      const bool is_for_peers = std::any_of(
+          collectives.begin(), collectives.end(),
+          [&](size_t collective) { return reader == collective || IsBefore(reader, collective); });
       const bool is_read_late =
           is_of_other_piece ||
           (is_for_peers && !MayOverwriteWhatItReads(collectives, reader, output.into));

@@ -199,10 +199,10 @@ TEST(LegalityTest, AnOutputOverwritesTheOperandOfAnAllReduceAlone) {
                   "return %y into %x\n",
                   {0, 1}),
               Optional(HasSubstr(kReadLater)));
-  // A block of the value lies where a peer has not yet taken another block.
-  EXPECT_THAT(Why("%x = input f32 [R, 8]\n%s = all_to_all %x\n%y = neg %s\nreturn %y into %x\n",
-                  {0, 1}),
-              Optional(HasSubstr(kReadLater)));
+  // A block of the value overwrites another block, which a peer may not have taken yet.
+  EXPECT_THAT(
+      Why("%x = input f32 [R, 8]\n%s = all_to_all %x\n%y = neg %s\nreturn %y into %x\n", {0, 1}),
+      Optional(HasSubstr(kReadLater)));
   EXPECT_EQ(Why("%x = input f32 [R, 8]\n%z = input f32 [R, 8]\n%s = all_reduce sum %x\n"
                 "%a = neg %s\n%t = all_reduce sum %z\n%b = neg %t\n"
                 "return %a into %x, %b into %z\n",

@@ -196,8 +196,7 @@ TEST_P(OverTheOperand, EveryListedChoiceIsRightIfOperationsBeforeTheCollectiveRe
       AbiRegion region(world_size, rows);
       const int x = region.Input(kColumns);
       const int w = region.Input(1);
-      const int sum =
-          region.Collective(COTUNE_ALL_REDUCE, region.Compute(COTUNE_NODE_MUL, {x, w}));
+      const int sum = region.Collective(COTUNE_ALL_REDUCE, region.Compute(COTUNE_NODE_MUL, {x, w}));
       region.Return(region.Compute(COTUNE_NODE_RELU, {region.Compute(COTUNE_NODE_ADD, {sum, x})}),
                     x);
       region.Return(region.Compute(COTUNE_NODE_ROW_SUM, {sum}), w);

@@ -168,8 +168,8 @@ Result<LeafPiece> PieceAt(const Program& region, int value) {
   SideMaker source(region, -1);
   made.source = source.Make({node.operands[0]});
   SideMaker sink(region, value);
-  made.sink = sink.Make({region.outputs.begin(), region.outputs.end()},
-                        OverwrittenNumbers(region, shape));
+  made.sink =
+      sink.Make({region.outputs.begin(), region.outputs.end()}, OverwrittenNumbers(region, shape));
   for (size_t o = 0; o < region.outputs.size(); ++o) {
     made.outputs.push_back(static_cast<int>(o));
     const int into = region.output_into[o];

@@ -158,6 +158,11 @@ std::vector<CaseText> RowTexts() {
        "program p\n%x = input f64 [R, 72]\n%s = all_reduce sum %x\n%n = row_sum %s\n"
        "%y = mul %s, %n\nreturn %y\n",
        false, 8},
+      {"two_norms_of_a_scaled_operand",
+       "program p\n%x = input f16 [R, 200]\n%r = input f16 [R, 200]\n%g = input f16 [1, 200]\n"
+       "%v = mul %x, 0.5\n%s = all_reduce sum %v\n%t = add %r, %s\n"
+       "%u = rms_norm %t, %g, eps=1e-5\n%y = layer_norm %u, %g, %g, eps=1e-5\n"
+       "return %y into %x, %t into %r, %u\n"},
       // The collective's operand alone depends on %w, of which a row has one number.
       {"numbers_of_the_operand",
        "program p\n%x = input f32 [R, 52]\n%w = input f32 [R, 1]\n%z = mul %x, %w\n"
