@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -85,7 +86,9 @@ TEST(LeafRegionTest, ANumberOfTheOperandThatIsOverwrittenIsAnInputOfTheSink) {
   EXPECT_EQ(region->sink().inputs, (std::vector<int>{-1, 1}));
   EXPECT_EQ(region->sink().part.output_into, (std::vector<int32_t>{-1, 1}));
   EXPECT_THAT(LeafRegionText(*region), HasSubstr("SyncRow();"));
-  for (const Choice& choice : ListFused(*region, {}).value()) {
+  const std::vector<Choice> choices = ListFused(*region, {}).value();
+  EXPECT_FALSE(choices.empty());
+  for (const Choice& choice : choices) {
     EXPECT_EQ(choice.spec.row_blocks, 1) << choice.name;
   }
 }
@@ -405,6 +408,25 @@ TEST(RowListTest, OlderGpusHaveNoClusters) {
     EXPECT_EQ(choice.spec.row_blocks, 1) << choice.name;
     EXPECT_FALSE(choice.spec.uses_pdl);
   }
+}
+
+// Elements that are loaded one by one need registers, so that a thread has few of them.
+TEST(RowListTest, OddRowsHaveFewLeavesOfAThread) {
+  const auto leaves_max = [](int columns, const char* dtype, std::string_view algorithm) {
+    const LeafRegion region = NormRegion(columns, 8, 4, dtype);
+    int most = 0;
+    const std::vector<Choice> choices = ListFused(region, {}).value();
+    for (const Choice& choice : choices) {
+      if (!choice.reason.empty() || !choice.name.starts_with(algorithm)) continue;
+      const int threads = choice.spec.row_threads * choice.spec.row_blocks;
+      most = std::max(most, (columns + 8 * threads - 1) / (8 * threads));
+    }
+    return most;
+  };
+  EXPECT_EQ(leaves_max(8192, "bf16", "one_shot"), 4);
+  EXPECT_EQ(leaves_max(8190, "bf16", "one_shot"), 2);
+  EXPECT_EQ(leaves_max(8190, "f32", "one_shot"), 1);
+  EXPECT_EQ(leaves_max(8190, "bf16", "two_shot"), 1);
 }
 
 // A rank may begin to store its number of a row before threads of another block have read it.
