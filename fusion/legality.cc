@@ -96,8 +96,25 @@ std::optional<std::string> Legality::WhyNotConvex(const NodeSet& inside) const {
   return std::nullopt;
 }
 
+// A rank of an all_reduce has an element of the sum after all ranks have given theirs, and the
+// elements of a region's values stand in the same rows before and after it. So a backend that lets
+// no peer read the rank's memory has read what it overwrites; one that does refuses the region.
+// Other collectives move elements between rows, and a share of the input is read at other rows.
+bool Legality::MayOverwriteWhatItReads(const std::vector<size_t>& collectives, size_t reader,
+                                       ValueIndex input) const {
+  const bool reduces_all =
+      std::all_of(collectives.begin(), collectives.end(), [&](size_t collective) {
+        return AsCollective(graph_, collective)->collective == Collective::kAllReduce;
+      });
+  if (!reduces_all) return false;
+  const std::vector<ValueIndex> read = ValuesReadBy(graph_.nodes()[reader]);
+  return std::all_of(read.begin(), read.end(), [&](ValueIndex value) {
+    return value == input || !inputs_.Overlap(value, input);
+  });
+}
+
 // An output that overwrites an input is written while the step runs. A node that reads the input
-// and waits for the step would find it overwritten, and so would a peer that reads the operand of
+// and waits for the step would find it overwritten, and so might a peer that reads the operand of
 // the collective when this rank has its result already.
 std::optional<std::string> Legality::WhyNotInPlace(const std::vector<size_t>& collectives,
                                                    const NodeSet& inside) const {
@@ -109,16 +126,17 @@ std::optional<std::string> Legality::WhyNotInPlace(const std::vector<size_t>& co
     for (const size_t reader : ReadersOf(output.into)) {
       // The pieces of a bucket are computed in any order.
       const bool is_of_other_piece = collectives.size() > 1 && owners[reader] != owners[writer];
-      const bool is_for_peers =
+      const bool is_for_peers = std::any_of(
+          collectives.begin(), collectives.end(),
+          [&](size_t collective) { return reader == collective || IsBefore(reader, collective); });
+      const bool is_read_late =
           is_of_other_piece ||
-          std::any_of(collectives.begin(), collectives.end(), [&](size_t collective) {
-            return reader == collective || IsBefore(reader, collective);
-          });
+          (is_for_peers && !MayOverwriteWhatItReads(collectives, reader, output.into));
       bool waits = false;
       for (size_t node = 0; node < graph_.nodes().size(); ++node) {
         waits = waits || (inside[node] && links_.after(node)[reader]);
       }
-      if (inside[reader] ? is_for_peers : waits) {
+      if (inside[reader] ? is_read_late : waits) {
         return fmt::format(
             "output %{} overwrites an input that a later step, or a peer, still reads",
             output.value);

@@ -78,6 +78,8 @@ class Legality {
                                           const std::vector<size_t>& collectives) const;
   std::optional<std::string> WhyNotInPlace(const std::vector<size_t>& collectives,
                                            const NodeSet& inside) const;
+  bool MayOverwriteWhatItReads(const std::vector<size_t>& collectives, size_t reader,
+                               ValueIndex input) const;
   std::optional<std::string> WhyNotStored(const SubgraphBoundary& boundary) const;
   // The nodes that read an input, or a share of it.
   std::vector<size_t> ReadersOf(ValueIndex input) const;

@@ -162,12 +162,9 @@ TEST(LegalityTest, ARegionRoundsAllThatTheProgramRounds) {
               Optional(Eq("%3 is rounded in the program, and would not be in these steps")));
 }
 
+constexpr char kReadLater[] = "overwrites an input that a later step, or a peer, still reads";
+
 TEST(LegalityTest, AnOutputOverwritesAnInputThatNoOneReadsLater) {
-  const std::string peer =
-      "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y into %x\n";
-  const char* const reason =
-      "output %2 overwrites an input that a later step, or a peer, still reads";
-  EXPECT_THAT(Why(peer, {0, 1}), Optional(Eq(reason)));
   // %p waits for the region, which would overwrite %r before.
   const std::string later =
       "%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%s = all_reduce sum %x\n%p = add %s, %r\n"
@@ -180,6 +177,37 @@ TEST(LegalityTest, AnOutputOverwritesAnInputThatNoOneReadsLater) {
       "%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%s = all_reduce sum %x\n%t = add %s, %r\n"
       "return %t into %r\n";
   EXPECT_EQ(Why(residual, {0, 1}), std::nullopt);
+  // The step that reads the operand once more waits for the region.
+  const std::string operand =
+      "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%z = add %s, %x\n%y = neg %s\n"
+      "return %y into %x, %z\n";
+  EXPECT_THAT(Why(operand, {0, 2}), Optional(HasSubstr(kReadLater)));
+  EXPECT_EQ(Why(operand, {0, 1, 2}), std::nullopt);
+}
+
+// A rank has an element of a sum after all ranks have given theirs.
+TEST(LegalityTest, AnOutputOverwritesTheOperandOfAnAllReduceAlone) {
+  EXPECT_EQ(Why("%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y into %x\n",
+                {0, 1}),
+            std::nullopt);
+  // So does one that overwrites what the operand is computed from.
+  EXPECT_EQ(Why("%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%z = mul %x, %r\n"
+                "%s = all_reduce sum %z\n%y = neg %s\nreturn %y into %r\n",
+                {0, 1, 2}),
+            std::nullopt);
+  EXPECT_THAT(Why("%x = input f32 [R, 8]\n%s = broadcast %x, root=0\n%y = neg %s\n"
+                  "return %y into %x\n",
+                  {0, 1}),
+              Optional(HasSubstr(kReadLater)));
+  // A block of the value overwrites another block, which a peer may not have taken yet.
+  EXPECT_THAT(
+      Why("%x = input f32 [R, 8]\n%s = all_to_all %x\n%y = neg %s\nreturn %y into %x\n", {0, 1}),
+      Optional(HasSubstr(kReadLater)));
+  EXPECT_EQ(Why("%x = input f32 [R, 8]\n%z = input f32 [R, 8]\n%s = all_reduce sum %x\n"
+                "%a = neg %s\n%t = all_reduce sum %z\n%b = neg %t\n"
+                "return %a into %x, %b into %z\n",
+                {0, 1, 2, 3}),
+            std::nullopt);
 }
 
 TEST(LegalityTest, OperationsBeforeABroadcastStayOut) {

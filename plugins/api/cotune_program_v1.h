@@ -142,7 +142,9 @@ typedef struct cotune_program_t {
 /* Operands are named by the program: each input and each output has one address. They lie at any
  * address that fits their dtype, also at others in the next launch. An output overlaps an input
  * only if output_into names that input, and has its address then; other operands overlap only if
- * both are inputs. */
+ * both are inputs. In a region of all_reduces that input may be what an operand of a collective is,
+ * or is computed from: a backend whose peers may still read it when an output is stored refuses the
+ * region or the choice. */
 typedef struct cotune_program_launch_t {
   uint32_t struct_size;
   uint32_t flags;            /* 0 */

@@ -478,6 +478,40 @@ TEST(FakeBackendTest, RegionsAreListedAndRunAsTheScriptSays) {
   });
 }
 
+// The output overwrites what the operand of the collective is computed from.
+TEST(FakeBackendTest, ARegionOverItsOperandIsRight) {
+  OnFakeRanks(2, "choice a fuses=2", [](int rank, FakeRank& self) {
+    const Program region =
+        Program::Bind(ProgramGraph::Parse("%x = input f32 [R, 4]\n%n = neg %x\n"
+                                          "%s = all_reduce sum %n\n%y = add %s, %x\n"
+                                          "return %y into %x\n")
+                          .value(),
+                      {MemoryKind::kHost, 2, 2})
+            .value();
+    const Problem problem = region.ProblemAtRows(1, 0);
+    const ChoiceList list = self.backend->ListChoices(region, problem);
+    ASSERT_EQ(list.choices.size(), 1u);
+    const auto plan =
+        self.group->Prepare(region, problem, list.choices[0], self.clock.now_ns() + kPatienceNs);
+    ASSERT_TRUE(plan.has_value()) << plan.error().ToText();
+    float x[4] = {1, -2, 3, -4};
+    if (rank == 1) {
+      for (float& each : x) each *= 10;
+    }
+    const void* const inputs[] = {x};
+    void* const outputs[] = {x};
+    LaunchArguments arguments;
+    arguments.inputs = inputs;
+    arguments.outputs = outputs;
+    arguments.deadline_ns = self.clock.now_ns() + kPatienceNs;
+    const Status ran = (*plan)->Run(arguments, self.clock);
+    ASSERT_TRUE(ran.has_value()) << ran.error().ToText();
+    // The other rank's operand, negated, is left.
+    const float other = rank == 0 ? -10 : -1;
+    EXPECT_THAT(x, ElementsAre(other, -2 * other, 3 * other, -4 * other));
+  });
+}
+
 TEST(FakeBackendTest, RegionsMisbehaveOnTheirRankOnly) {
   OnFakeRanks(2,
               "choice a fuses=1 wrong_epilogue_on=1; choice b fuses=1 bits_differ_on=0; "

@@ -31,6 +31,7 @@ struct State {
   int32_t world_size = 0;
   int32_t ranks_per_node = 0;
   uint32_t node_count = 0;
+  int32_t into = -1;  // the input that output 0 overwrites
   std::string choice;
   bool gives_no_plan = false;
   bool throws = false;
@@ -52,6 +53,7 @@ void Keep(const cotune_program_t& region) {
   state.world_size = region.world_size;
   state.ranks_per_node = region.ranks_per_node;
   state.node_count = region.node_count;
+  state.into = region.output_into[0];
 }
 
 cotune_backend_t& Of(cotune_program_plan_t* plan) {
@@ -154,6 +156,28 @@ TEST_F(RegionAdapterTest, IsListedAtItsSizeWithPrimitiveOperations) {
   EXPECT_EQ(state.topology_digest, 0xABCDu);
   EXPECT_EQ(state.flags, 0u);
   EXPECT_EQ(probe_.list_calls, 0u) << "the function of the table was asked";
+}
+
+// The plugin is asked about the region with what it overwrites, and gets one address for both.
+TEST_F(RegionAdapterTest, OverItsOperandNamesTheInput) {
+  probe_.choices = {Entry("a")};
+  const Program over =
+      Program::Bind(ProgramGraph::Parse("%z = input f32 [R, 8]\n%x = input f32 [R, 8]\n"
+                                        "%s = all_reduce sum %x\n%y = add %s, %z\n"
+                                        "return %y into %x\n")
+                        .value(),
+                    {MemoryKind::kHost, 4, 2})
+          .value();
+  const Problem problem = over.ProblemAtRows(6, 0);
+  ASSERT_THAT(backend_->ListChoices(over, problem).choices, SizeIs(1));
+  EXPECT_EQ(state.into, 1);
+  state.into = -1;
+  const auto group = Group();
+  const auto plan =
+      group->Prepare(over, problem, Choice{.id = ChoiceId::Parse("probe/a").value()}, 5);
+  ASSERT_TRUE(plan.has_value()) << plan.error().ToText();
+  EXPECT_EQ(state.into, 1);
+  EXPECT_TRUE(ListRegion().choices.size() == 1 && state.into == -1) << "it overwrites nothing";
 }
 
 TEST_F(RegionAdapterTest, OfRegisteredOperandsSaysSo) {

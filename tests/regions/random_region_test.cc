@@ -72,7 +72,7 @@ std::optional<std::string> WhyRefused(const ProgramGraph& graph, int world_size)
   if (!region) return region.error().message;
   const auto choices = ListFused(*region, {});
   if (!choices) return choices.error().message;
-  EXPECT_EQ(region->has_rows(), ReducesRowsAfterCollective(graph)) << graph.ToText();
+  EXPECT_TRUE(region->has_rows() || !ReducesRowsAfterCollective(graph)) << graph.ToText();
   std::string reason;
   for (const Choice& choice : *choices) {
     if (choice.reason.empty()) return std::nullopt;
@@ -141,8 +141,8 @@ TEST(RandomRegionTest, MostProgramsThatReduceRowsHaveAFusedChoice) {
         coverage.with_row_kernel);
     for (const auto& [reason, count] : coverage.refused) fmt::print("{:>6} {}\n", count, reason);
     EXPECT_GE(coverage.programs, kPrograms / 10);
-    EXPECT_GE(coverage.with_choice * 10, coverage.programs * 8);
-    EXPECT_GE(coverage.with_row_kernel * 10, coverage.with_row_region * 9);
+    EXPECT_GE(coverage.with_choice * 100, coverage.programs * 88);
+    EXPECT_GE(coverage.with_row_kernel * 100, coverage.with_row_region * 95);
   }
 }
 

@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/problem/program_graph.h"
 #include "plugins/cuda/compile/nvrtc.h"
 #include "plugins/cuda/fused/fused_list.h"
 #include "plugins/cuda/fused/leaf_region.h"
@@ -72,6 +74,38 @@ TEST_P(FusedCompileTest, EveryCaseCompilesWithFewSpills) {
     }
   }
   EXPECT_GT(compiled, 40u);
+}
+
+// Rows of a model's width that are no whole leaves, with operations that reduce them and without.
+TEST_P(FusedCompileTest, WideOddRowsCompileWithFewSpills) {
+  const std::optional<Nvrtc> nvrtc = FindNvrtc();
+  if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
+  const std::string architecture = GetParam();
+  if (!IsCompiledHere(architecture)) GTEST_SKIP() << "SKIPPED: `./dev test --all` compiles for it";
+  constexpr const char* kSinks[] = {
+      "%y = add %s, %b\n%z = relu %y\nreturn %z into %x\n",
+      "%y = rms_norm %s, %b, eps=1e-6\nreturn %y into %x\n",
+  };
+  size_t compiled = 0;
+  for (const auto& [dtype, world_size] : {std::pair("bf16", 2), std::pair("f32", 4)}) {
+    for (const char* const sink : kSinks) {
+      const auto graph = ProgramGraph::Parse(
+          fmt::format("program p\n%x = input {0} [R, 8190]\n%b = input {0} [1, 8190]\n"
+                      "%v = add %x, %b\n%s = all_reduce sum %v\n{1}",
+                      dtype, sink));
+      ASSERT_TRUE(graph.has_value()) << graph.error().ToText();
+      const LeafRegion region = LeafRegionAt({"odd", graph->Lower()}, 64, world_size);
+      const auto choices = ListFused(region, {.has_pdl = architecture != "sm_80"});
+      ASSERT_TRUE(choices.has_value());
+      for (const Choice& choice : *choices) {
+        if (!choice.reason.empty()) continue;
+        EXPECT_EQ(Compile(*nvrtc, region, choice, architecture), "")
+            << sink << " by " << choice.name << " of " << dtype << " on " << world_size << " ranks";
+        ++compiled;
+      }
+    }
+  }
+  EXPECT_GT(compiled, 8u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, FusedCompileTest,

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -50,14 +51,46 @@ TEST(LeafRegionTest, EachRefusalHasItsReason) {
                          "%s = all_reduce sum %x\n%z = add %b, %s\n%n = row_sum %z\n"
                          "%y = mul %z, %n\nreturn %y\n"),
               HasSubstr("other rows than the collective's"));
-  EXPECT_THAT(WhyRefused("program p\n%x = input bf16 [R, 12]\n%b = input bf16 [1, 12]\n"
-                         "%s = all_reduce sum %x\n%y = add %s, %b\nreturn %y\n"),
-              HasSubstr("rows of 12 columns are no whole leaves of 8"));
   EXPECT_THAT(WhyRefused(std::string(kSum) + "%t = all_reduce sum %s\n%y = neg %t\nreturn %y\n"),
               HasSubstr("value 1 belongs to two collectives"));
   EXPECT_THAT(WhyRefused("program p\n%x = input bf16 [R, 64]\n%v = neg %x\n%s = all_reduce sum %v\n"
                          "%y = add %s, %v\nreturn %y\n"),
               HasSubstr("value 1 before the collective is read after it"));
+}
+
+// Rows that are no whole leaves go to the kernels of rows if a leaf has to know its row.
+TEST(LeafRegionTest, OddRowsAreTakenAsRows) {
+  const auto has_rows = [](int columns, const char* rows_of_b, const char* nodes) {
+    const std::string shape = ", " + std::to_string(columns) + "]\n";
+    return LeafRegionOf(Region("program p\n%x = input bf16 [R" + shape + "%b = input bf16 [" +
+                               rows_of_b + shape + nodes))
+        .value()
+        .has_rows();
+  };
+  constexpr char kAfter[] = "%s = all_reduce sum %x\n%y = add %s, %b\nreturn %y\n";
+  constexpr char kBefore[] = "%z = add %x, %b\n%s = all_reduce sum %z\nreturn %s\n";
+  for (const char* const nodes : {kAfter, kBefore}) {
+    EXPECT_TRUE(has_rows(12, "1", nodes)) << nodes;
+    EXPECT_FALSE(has_rows(16, "1", nodes)) << nodes;
+    EXPECT_FALSE(has_rows(12, "R", nodes)) << nodes;
+  }
+}
+
+// All threads of a row read the number, and one overwrites it.
+TEST(LeafRegionTest, ANumberOfTheOperandThatIsOverwrittenIsAnInputOfTheSink) {
+  const auto region = LeafRegionOf(
+      Region("program p\n%x = input f32 [R, 64]\n%w = input f32 [R, 1]\n%z = mul %x, %w\n"
+             "%s = all_reduce sum %z\n%n = row_sum %s\n%y = sub %s, %n\n"
+             "return %y into %x, %n into %w\n"));
+  ASSERT_TRUE(region.has_value());
+  EXPECT_EQ(region->sink().inputs, (std::vector<int>{-1, 1}));
+  EXPECT_EQ(region->sink().part.output_into, (std::vector<int32_t>{-1, 1}));
+  EXPECT_THAT(LeafRegionText(*region), HasSubstr("SyncRow();"));
+  const std::vector<Choice> choices = ListFused(*region, {}).value();
+  EXPECT_FALSE(choices.empty());
+  for (const Choice& choice : choices) {
+    EXPECT_EQ(choice.spec.row_blocks, 1) << choice.name;
+  }
 }
 
 TEST(LeafRegionTest, EachRefusalOfABucketHasItsReason) {
@@ -375,6 +408,25 @@ TEST(RowListTest, OlderGpusHaveNoClusters) {
     EXPECT_EQ(choice.spec.row_blocks, 1) << choice.name;
     EXPECT_FALSE(choice.spec.uses_pdl);
   }
+}
+
+// Elements that are loaded one by one need registers, so that a thread has few of them.
+TEST(RowListTest, OddRowsHaveFewLeavesOfAThread) {
+  const auto leaves_max = [](int columns, const char* dtype, std::string_view algorithm) {
+    const LeafRegion region = NormRegion(columns, 8, 4, dtype);
+    int most = 0;
+    const std::vector<Choice> choices = ListFused(region, {}).value();
+    for (const Choice& choice : choices) {
+      if (!choice.reason.empty() || !choice.name.starts_with(algorithm)) continue;
+      const int threads = choice.spec.row_threads * choice.spec.row_blocks;
+      most = std::max(most, (columns + 8 * threads - 1) / (8 * threads));
+    }
+    return most;
+  };
+  EXPECT_EQ(leaves_max(8192, "bf16", "one_shot"), 4);
+  EXPECT_EQ(leaves_max(8190, "bf16", "one_shot"), 2);
+  EXPECT_EQ(leaves_max(8190, "f32", "one_shot"), 1);
+  EXPECT_EQ(leaves_max(8190, "bf16", "two_shot"), 1);
 }
 
 // A rank may begin to store its number of a row before threads of another block have read it.

@@ -46,9 +46,10 @@ class SideMaker {
   }
 
   // Makes `outputs` the outputs of the part, with all that they are computed from, up to the given
-  // value.
-  LeafSide Make(const std::vector<int>& outputs) {
-    const std::set<int> needed = NeededFor(outputs);
+  // value. The part gets these inputs, too.
+  LeafSide Make(const std::vector<int>& outputs, const std::vector<int>& more_inputs = {}) {
+    std::set<int> needed = NeededFor(outputs);
+    needed.insert(more_inputs.begin(), more_inputs.end());
     for (const int v : needed) {
       if (v < region_.input_count) AddInput(v, v);
     }
@@ -129,18 +130,33 @@ Result<void> AddStages(const Value& shape, bool takes_rows, LeafSide& side) {
       return Fail(COTUNE_UNSUPPORTED,
                   "an output has other rows or columns than the collective's value");
     }
-    if (stage.kind == StageKind::kLeaves && shape.columns % kLeafColumns != 0) {
-      return Fail(COTUNE_UNSUPPORTED,
-                  fmt::format("operations depend on the row or the column, and rows of {} columns "
-                              "are no whole leaves of {}",
-                              shape.columns, kLeafColumns));
-    }
   }
   // One value gives one stage; the sink is one because all of its outputs follow from its input 0.
   if (side.stages.stages.size() != 1) {
     return Fail(COTUNE_UNSUPPORTED, "an output does not depend on the collective's value");
   }
   return {};
+}
+
+// The inputs of which a row has one number that an output overwrites. All threads of a row read
+// such an input, and one of them writes the output: as inputs of the sink they make that thread
+// wait for the others of the row (SyncRow), even if only the source reads them.
+std::vector<int> OverwrittenNumbers(const Program& region, const Value& shape) {
+  std::vector<int> numbers;
+  for (const int into : region.output_into) {
+    if (into < 0 || shape.columns == 1) continue;
+    if (region.values[static_cast<size_t>(into)].columns == 1) numbers.push_back(into);
+  }
+  return numbers;
+}
+
+// If operations depend on the row or the column, a leaf has one row. The leaves of a flat array
+// cross the ends of rows that are no whole leaves, so that the kernels of rows run such a region.
+void TakeOddRows(const Value& shape, LeafPiece& piece) {
+  const bool has_places = piece.source.stage().kind == StageKind::kLeaves ||
+                          piece.sink.stage().kind == StageKind::kLeaves;
+  if (!has_places || shape.columns % kLeafColumns == 0) return;
+  piece.sink.stages.stages.front().kind = StageKind::kRows;
 }
 
 // Cuts a region that has one collective.
@@ -152,7 +168,8 @@ Result<LeafPiece> PieceAt(const Program& region, int value) {
   SideMaker source(region, -1);
   made.source = source.Make({node.operands[0]});
   SideMaker sink(region, value);
-  made.sink = sink.Make({region.outputs.begin(), region.outputs.end()});
+  made.sink =
+      sink.Make({region.outputs.begin(), region.outputs.end()}, OverwrittenNumbers(region, shape));
   for (size_t o = 0; o < region.outputs.size(); ++o) {
     made.outputs.push_back(static_cast<int>(o));
     const int into = region.output_into[o];
@@ -165,6 +182,7 @@ Result<LeafPiece> PieceAt(const Program& region, int value) {
   }
   COTUNE_RETURN_IF_ERROR(AddStages(shape, false, made.source));
   COTUNE_RETURN_IF_ERROR(AddStages(shape, true, made.sink));
+  TakeOddRows(shape, made);
   return made;
 }
 

@@ -49,7 +49,8 @@ struct LeafRegion {
   const LeafSide& source() const { return pieces.front().source; }
   const LeafSide& sink() const { return pieces.front().sink; }
   bool is_bucket() const { return pieces.size() > 1; }
-  // Operations after the collective reduce its rows: a kernel needs whole rows at once.
+  // A kernel needs whole rows at once: operations after the collective reduce them, or the rows are
+  // no whole leaves and operations depend on the row or the column.
   bool has_rows() const { return sink().stage().kind == StageKind::kRows; }
 };
 

@@ -97,6 +97,15 @@ bool CanRun(const LeafRegion& region, const Algorithm& algorithm, const RowShape
   if (shape.all_threads() > std::bit_ceil(LeavesOf(region))) return false;
   const uint64_t leaves = LeavesOfThread(region, shape);
   if (leaves > kThreadLeavesMax) return false;
+  // The elements of rows that are no whole leaves are loaded and stored one by one, which needs
+  // registers for each of them: these are the shapes that were seen not to spill.
+  if (region.columns % kLeafColumns != 0) {
+    constexpr uint64_t kPacksMax = 2;
+    constexpr uint64_t kOwnerThreadsMax = 512;
+    const bool has_many_packs = leaves * PacksOfLeaf(region) > kPacksMax;
+    if (leaves > 1 && (algorithm.has_owners || has_many_packs)) return false;
+    if (algorithm.has_owners && shape.block_threads() > kOwnerThreadsMax) return false;
+  }
   // A thread has its leaves of the rows of all owners at once, on their way to them.
   constexpr uint64_t kPacksToOwnersMax = 8;
   const uint64_t to_owners = leaves * PeersOf(region) * PacksOfLeaf(region);

@@ -87,6 +87,11 @@ std::vector<CaseText> SingleTexts() {
       {"bytes",
        "program p\n%x = input u8 [R, 13]\n%k = input u8 [R, 13]\n%s = all_reduce max %x\n"
        "%y = min %s, %k\nreturn %y\n"},
+      // Both sides read what the outputs overwrite.
+      {"over_all_inputs",
+       "program p\n%x = input bf16 [R, 40]\n%b = input f32 [R, 40]\n%f = cast %x, to=f32\n"
+       "%z = sub %f, %b\n%s = all_reduce sum %z\n%y = mul %s, %b\n%h = cast %s, to=bf16\n"
+       "return %y into %b, %h into %x\n"},
       {"condition",
        "program p\n%x = input f16 [R, 16]\n%k = input u8 [R, 16]\n%s = all_reduce sum %x\n"
        "%y = where %k, %s, %x\nreturn %y into %x\n"},
@@ -157,6 +162,24 @@ std::vector<CaseText> RowTexts() {
       {"rows_of_doubles",
        "program p\n%x = input f64 [R, 72]\n%s = all_reduce sum %x\n%n = row_sum %s\n"
        "%y = mul %s, %n\nreturn %y\n",
+       false, 8},
+      {"two_norms_of_a_scaled_operand",
+       "program p\n%x = input f16 [R, 200]\n%r = input f16 [R, 200]\n%g = input f16 [1, 200]\n"
+       "%v = mul %x, 0.5\n%s = all_reduce sum %v\n%t = add %r, %s\n"
+       "%u = rms_norm %t, %g, eps=1e-5\n%y = layer_norm %u, %g, %g, eps=1e-5\n"
+       "return %y into %x, %t into %r, %u\n"},
+      // The collective's operand alone depends on %w, of which a row has one number.
+      {"numbers_of_the_operand",
+       "program p\n%x = input f32 [R, 52]\n%w = input f32 [R, 1]\n%z = mul %x, %w\n"
+       "%s = all_reduce sum %z\n%n = row_max %s\n%y = sub %s, %n\nreturn %y into %x, %n into %w\n",
+       false, 4},
+      // No operation reduces rows, which are no whole leaves.
+      {"bias_of_odd_columns",
+       "program p\n%x = input bf16 [R, 77]\n%b = input bf16 [1, 77]\n%s = all_reduce sum %x\n"
+       "%z = add %s, %b\n%y = relu %z\nreturn %y into %x, %s\n"},
+      {"bias_before_odd_columns",
+       "program p\n%x = input f32 [R, 21]\n%b = input f32 [1, 21]\n%z = add %x, %b\n"
+       "%s = all_reduce sum %z\nreturn %s into %x\n",
        false, 8},
       {"rows_of_longs",
        "program p\n%x = input i64 [R, 40]\n%s = all_reduce sum %x\n%f = cast %s, to=f64\n"
