@@ -50,13 +50,15 @@ class Rounds {
   }
 
   // The same for the last round of a launch that reads callers' buffers of peers: a peer that gave
-  // up after its last flag may have reused its buffers before they were read here.
+  // up after its last flag may have reused its buffers before another rank had read them. Data from
+  // such a buffer arrives before the flag of the rank that read it, and the poison of the peer that
+  // gave up before that data: so the thread that waits for a flag looks for poison after it.
   __device__ __forceinline__ bool WaitForLastFlags(unsigned int round) {
     const int q = static_cast<int>(blockDim.x - 1 - threadIdx.x);
-    bool gives_up = q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round);
-    gives_up = gives_up || !guard_.Compare(static_cast<unsigned int>(Number(round)));
-    if (q == kPeers)
-      gives_up = gives_up || budget_.HasGroupFailed(static_cast<unsigned int>(Number(round)));
+    const auto step = static_cast<unsigned int>(Number(round));
+    bool gives_up = q < kPeers && (!WaitForFlag(PeerAt(q, arguments_.rank), round) ||
+                                   budget_.HasGroupFailed(step));
+    gives_up = gives_up || !guard_.Compare(step);
     return __syncthreads_or(gives_up) == 0;
   }
 
