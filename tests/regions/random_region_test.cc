@@ -54,9 +54,10 @@ bool HasOneAllReduce(const ProgramGraph& graph) {
 
 // The graphs of the regions of the program's only collective. Each region that the program cannot
 // have has a reason.
-std::vector<ProgramGraph> RegionGraphs(const ProgramGraph& graph, int world_size) {
+std::vector<ProgramGraph> RegionGraphs(const ProgramGraph& graph, int world_size,
+                                       const FusionRules& rules) {
   const Program program = Program::Bind(graph, {MemoryKind::kCuda, world_size, world_size}).value();
-  const FormList list = FusionRecipes().Forms(program, kRows, {});
+  const FormList list = FusionRecipes().Forms(program, kRows, rules);
   for (const Refusal& refusal : list.refusals) EXPECT_NE(refusal.reason, "") << refusal.choice;
   std::vector<ProgramGraph> graphs;
   for (const Region& region : list.forms.front().positions.front().regions) {
@@ -96,13 +97,14 @@ struct Coverage {
   std::map<std::string, size_t> refused;  // those without a choice, by the reason of their last one
 };
 
-void Count(const ProgramGraph& graph, int world_size, Coverage& coverage) {
+void Count(const ProgramGraph& graph, int world_size, const FusionRules& rules,
+           Coverage& coverage) {
   ++coverage.programs;
   bool has_choice = false;
   bool has_row_region = false;
   bool has_row_kernel = false;
   std::string last_reason = "no region";
-  for (const ProgramGraph& region : RegionGraphs(graph, world_size)) {
+  for (const ProgramGraph& region : RegionGraphs(graph, world_size, rules)) {
     const bool has_rows = ReducesRowsAfterCollective(region);
     has_row_region = has_row_region || has_rows;
     const std::optional<std::string> reason = WhyRefused(region, world_size);
@@ -118,31 +120,45 @@ void Count(const ProgramGraph& graph, int world_size, Coverage& coverage) {
   if (!has_choice) ++coverage.refused[WithoutNumbers(last_reason)];
 }
 
-Coverage CoverageOf(int world_size) {
+Coverage CoverageOf(int world_size, const FusionRules& rules) {
   Coverage coverage;
   for (uint64_t seed = 0; seed < kPrograms; ++seed) {
     const ProgramGraph graph = ProgramGraph::Parse(RandomProgram(seed, world_size, 1)).value();
     if (HasOneAllReduce(graph) && ReducesRowsAfterCollective(graph)) {
-      Count(graph, world_size, coverage);
+      Count(graph, world_size, rules, coverage);
     }
   }
   return coverage;
+}
+
+void Print(int world_size, const Coverage& coverage) {
+  fmt::print(
+      "{} ranks: of {} programs {} have a fused choice, {} a region that reduces rows, {} a "
+      "kernel for it; no choice:\n",
+      world_size, coverage.programs, coverage.with_choice, coverage.with_row_region,
+      coverage.with_row_kernel);
+  for (const auto& [reason, count] : coverage.refused) fmt::print("{:>6} {}\n", count, reason);
 }
 
 // fusion/ makes no region that would round a value which the program does not round, that is too
 // deep, or that would need more memory between the steps.
 TEST(RandomRegionTest, MostProgramsThatReduceRowsHaveAFusedChoice) {
   for (const int world_size : {2, 4, 8}) {
-    const Coverage coverage = CoverageOf(world_size);
-    fmt::print(
-        "{} ranks: of {} programs {} have a fused choice, {} a region that reduces rows, {} a "
-        "kernel for it; no choice:\n",
-        world_size, coverage.programs, coverage.with_choice, coverage.with_row_region,
-        coverage.with_row_kernel);
-    for (const auto& [reason, count] : coverage.refused) fmt::print("{:>6} {}\n", count, reason);
+    const Coverage coverage = CoverageOf(world_size, {});
+    Print(world_size, coverage);
     EXPECT_GE(coverage.programs, kPrograms / 10);
     EXPECT_GE(coverage.with_choice * 100, coverage.programs * 88);
     EXPECT_GE(coverage.with_row_kernel * 100, coverage.with_row_region * 95);
+  }
+}
+
+// The default of max_fusion_depth is what leaves most of the others without a region.
+TEST(RandomRegionTest, NearlyAllHaveAFusedChoiceIfRegionsMayBeDeep) {
+  for (const int world_size : {2, 8}) {
+    const Coverage coverage = CoverageOf(world_size, FusionRules{.max_depth = 12});
+    Print(world_size, coverage);
+    EXPECT_GE(coverage.with_choice * 100, coverage.programs * 99);
+    EXPECT_GE(coverage.with_row_kernel * 100, coverage.programs * 98);
   }
 }
 
