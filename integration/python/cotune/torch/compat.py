@@ -241,6 +241,20 @@ def runs_cuda_by_nccl(group: Any) -> bool:
     return name == "nccl" or "cuda:nccl" in name
 
 
+# The first torch whose Gloo gives averages.
+_GLOO_AVERAGES = (2, 13)
+
+
+def averages(group: Any, device_type: str) -> bool:
+    """Returns true if the group's collectives on memory of that kind of device give averages of floating-point numbers."""
+    if group is None:
+        return False
+    if device_type == "cuda":
+        return runs_cuda_by_nccl(group)
+    name = group_backend(group)
+    return (name == "gloo" or "cpu:gloo" in name) and torch_version() >= _GLOO_AVERAGES
+
+
 def backend_to_repeat(group: Any) -> str:
     """The backend by which new_group() makes another group like this one."""
     try:
