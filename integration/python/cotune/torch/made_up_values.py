@@ -1,4 +1,4 @@
-"""Whether a graph can run on operands that are made for it: small floating-point numbers, and zeros for integers.
+"""Graphs that may reject operands that are made for them: small floating-point numbers, and zeros for integers.
 
 Some operations look at values: an assertion, an index that lies outside, an integer that is divided by zero. They raise, and on
 a GPU an assertion ends the process. Such a graph runs on made operands only if these are certain to be valid: an index is,

@@ -1,4 +1,4 @@
-"""Which graphs may run on operands that are made for them. What they say is tried on the operators themselves."""
+"""Graphs that may run on operands that are made for them, and others. The former run on such operands here."""
 
 import unittest
 

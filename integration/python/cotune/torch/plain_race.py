@@ -65,7 +65,7 @@ class PlainRace:
         Args:
           name: of the meeting, which no other one of this process group and kind of device has.
           timeout_s: a collective on host memory that takes longer ends its race.
-          budget_s: the time of all races together. What runs when it ends is not interrupted.
+          budget_s: the time of all races together. A step that has begun goes on to its end.
         """
         self._place = place
         self._name = name

@@ -218,7 +218,7 @@ class _Reductions(TorchDispatchMode):
 
 
 def _reductions(rank: int, world_size: int, has_averages: bool) -> list[list[str]]:
-    """Those of a program that PyTorch runs, of its collectives in another form, and of its collectives alone."""
+    """The reductions of a program that PyTorch runs, of its collectives in another form, and of its collectives alone."""
     x, name = torch.ones(4, 4), dist.group.WORLD.group_name
     nodes = plain._parsed(_AVERAGES).nodes
     outputs = [torch.empty(4, 4), torch.empty(2, 4)]

@@ -119,8 +119,7 @@ class WholeGraph:
                 module = fx.GraphModule(self._root, copied(self._graph))
                 with block:
                     self._put(module.graph)
-                _move_collectives(module.graph, group_name)
-                module.recompile()
+                _move_collectives(module, group_name)
                 form = compat.compile_graph(module, inputs)
                 found[name] = lambda form=form: form(*inputs)
         return found
@@ -165,8 +164,18 @@ def _operand(value: torch.Tensor) -> torch.Tensor:
     return memory.as_strided(value.shape, value.stride())
 
 
-def _move_collectives(graph: fx.Graph, group_name: str) -> None:
-    """Lets PyTorch's collectives run in another process group, and marks the programs as agreed."""
+def _move_collectives(module: fx.GraphModule, group_name: str) -> None:
+    """Lets PyTorch's collectives run in another process group, and marks the programs as agreed.
+
+    A collective that is ordered after another one (compat.depend_on) is in a graph of its own within the graph.
+    """
+    for each in module.modules():
+        if isinstance(each, fx.GraphModule):
+            _move_in(each.graph, group_name)
+            each.recompile()
+
+
+def _move_in(graph: fx.Graph, group_name: str) -> None:
     for node in graph.nodes:
         if getattr(node.target, "namespace", "") == "_c10d_functional":
             names = [each.name for each in node.target._schema.arguments]
