@@ -7,7 +7,7 @@ from unittest import mock
 
 import torch
 
-from cotune.torch import plain_race
+from cotune.torch import groups, plain_race
 from cotune.torch.given_back import Verdict
 from cotune.torch.plain_race import Contest, PlainRace
 
@@ -143,6 +143,13 @@ class StepsTest(unittest.TestCase):
             race._timed({})
         self.assertLessEqual(limits[0], 0.5)
         self.assertEqual(limits[1:], [0.0, plain_race.LIMIT_S])
+
+    def test_the_option_of_the_bound(self):
+        self.assertEqual(groups.TuneSettings.of().races_plain_budget_s, 20.0)
+        self.assertEqual(groups.TuneSettings.of(races_plain_budget_s=3).races_plain_budget_s, 3)
+        for wrong in (0, -1, 3601, True, "20", None):
+            with self.assertRaisesRegex(TypeError, "'races_plain_budget_s' is a number of seconds above 0 and up to 3600"):
+                groups.TuneSettings.of(races_plain_budget_s=wrong)
 
     def test_averages_that_pytorch_does_not_give(self):
         race = race_of(Meeting(), 0)
