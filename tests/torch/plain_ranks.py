@@ -4,7 +4,8 @@ usage: plain_ranks.py CASE
 
 Prints one JSON object on every rank: {"rank", "error": what is wrong, or "", "explains": the text of cotune.torch.explain(),
 "verdicts": those of all programs, "graphs": those of whole graphs, "programs": how many each compiled graph has, "calls": how
-often the operator has run a program in Python after the first call}.
+often the operator has run a program in Python after the first call, "forms": the programs and PyTorch's collectives of each
+graph that was compiled for a race, where a case counts them}.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 import cotune.torch
-from cotune.torch import agreement, given_back, plain_form, plain_race
+from cotune.torch import agreement, given_back, plain_form, plain_race, race_memory, whole_graph
 
 RANK = int(os.environ["RANK"])
 # One call of the slow contender runs the operator so often.
@@ -44,6 +45,21 @@ def cut(x: torch.Tensor, wide: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     """The operations after the all_reduce become part of its program, and Inductor would not store their results."""
     y = torch.relu(funcol.all_reduce(x, "sum", dist.group.WORLD) + wide)
     return y.sum(0), (y * y).sum(0)
+
+
+def partly(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The first all_reduce is that of `epilogue`; a later operation reads both."""
+    first = epilogue(x, bias)
+    return first[:8].contiguous() + torch.relu(funcol.all_reduce((first * 2)[:8].contiguous(), "sum", dist.group.WORLD))
+
+
+def average(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.relu(funcol.all_reduce(x * 4, "avg", dist.group.WORLD) + bias)
+
+
+def embedded(index: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Reads at indices that it computes from its operands."""
+    return torch.nn.functional.embedding(index - 1, funcol.all_reduce(table, "sum", dist.group.WORLD))
 
 
 class Counter(torch.nn.Module):
@@ -114,6 +130,23 @@ def fails(how: str) -> None:
         plain_form.compiled = compiled
 
 
+def graphs_of_race() -> list[tuple[str, int]]:
+    """The (programs, collectives of PyTorch) of each graph that is compiled for a race from now on."""
+    found, real = [], whole_graph.compat.compile_graph
+
+    def compile_graph(module, operands):
+        # A collective that follows a program is in a graph within the graph.
+        nodes = [node for each in module.modules() if hasattr(each, "graph") for node in each.graph.nodes]
+        programs = sum(node.target in whole_graph.compat.functionalizers() for node in nodes)
+        left = [node for node in nodes if getattr(node.target, "namespace", "") == "_c10d_functional" and "group_name" in str(node.target._schema)]
+        assert all(dist.group.WORLD.group_name not in node.args for node in left), "they run in a process group of their own"
+        found.append((programs, len(left)))
+        return real(module, operands)
+
+    whole_graph.compat.compile_graph = compile_graph
+    return found
+
+
 def python_calls() -> list[str]:
     """The programs that the operator runs in Python from now on."""
     found, real = [], agreement.Agreement.run
@@ -158,6 +191,32 @@ def run_case(case: str) -> str:
         plain_form.collectives_alone = real
         slow()
         return error + check(two, *inputs(64))
+    if case == "partly":
+        error = check(epilogue, *inputs(64))
+        forms = graphs_of_race()
+        error += check(partly, *inputs(64))
+        FORMS.extend(forms)
+        return error
+    if case == "average":
+        return check(average, *inputs(64))
+    if case == "embedded":
+        return check(embedded, torch.arange(1, 9), integers(16, 8, seed=RANK))
+    if case == "late":
+        # The time is over on rank 1 alone, in the first race.
+        real = plain_race.PlainRace._timed
+
+        def timed(race, ways):
+            found = real(race, ways)
+            if RANK == 1:
+                race._end_s = 0.0
+            return found
+
+        plain_race.PlainRace._timed = timed
+        return check(two, *inputs(64))
+    if case == "memory":
+        if RANK == 1:
+            race_memory.allowed_bytes = lambda device, ranks: 64
+        return check(epilogue, *inputs(64))
     if case == "sizes":
         slow(lambda rows: rows >= 256)
         slow_plain(lambda rows: rows < 256)
@@ -179,6 +238,8 @@ def run_case(case: str) -> str:
     raise SystemExit(f"there is no case {case}")
 
 
+# See graphs_of_race().
+FORMS: list[tuple[int, int]] = []
 OPTIONS = {
     "off": {"races_plain": False},
     "immediate": {"enable_collective_multitemplate": False},
@@ -193,7 +254,7 @@ def main() -> None:
     torch.set_num_threads(1)
     # The slow contenders take their rounds also on a busy machine.
     plain_race.LIMIT_S = 60.0
-    cotune.torch.enable(tables=False, **{"races_plain": True, **OPTIONS.get(case, {})})
+    cotune.torch.enable(tables=False, **{"races_plain": True, "races_plain_budget_s": 600, **OPTIONS.get(case, {})})
     error = run_case(case)
     calls = python_calls()
     if case == "slower":
@@ -207,6 +268,7 @@ def main() -> None:
         "graphs": [dataclasses.asdict(verdict) for _, verdict in given_back.graph_verdicts()],
         "programs": [len(graph["programs"]) for graph in data],
         "calls": len(calls),
+        "forms": FORMS,
     }
     # One write, which the lines of other ranks do not part.
     os.write(1, (json.dumps(record) + "\n").encode())

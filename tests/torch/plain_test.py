@@ -91,6 +91,33 @@ class PlainTest(unittest.TestCase):
             first, *_, last = each["programs"]
             self.assertEqual((first, last), (1, 1), "the new graph has one program, and leaves the other collective alone")
 
+    def test_a_graph_that_was_decided_in_part_is_judged_by_the_rest(self):
+        for each in self.run_ranks("partly"):
+            self.assertEqual(each["forms"], [[2, 0], [1, 1]], "the program that was decided before is in both forms")
+            self.assertEqual(each["graphs"][-1]["why_not"], "")
+
+    def test_averages_are_compared(self):
+        for each in self.run_ranks("average"):
+            (verdict,) = each["verdicts"]
+            self.assertEqual(verdict["why_not"], "")
+            self.assertEqual(each["graphs"][0]["why_not"], "")
+
+    def test_the_bound_of_time_ends_the_races_of_all_ranks(self):
+        for each in self.run_ranks("late"):
+            reasons = sorted(verdict["why_not"] for verdict in each["verdicts"] + each["graphs"])
+            self.assertEqual(reasons[0], "", "what has run counts")
+            for reason in reasons[1:]:
+                self.assertRegex(reason, "the 600 s for races .* were over")
+            self.assertEqual(len(reasons), 3)
+            self.assertIn("not compared with torch/plain: the 600 s for races", each["explains"])
+            self.assertEqual(each["programs"], [2], "the rest keeps cotune's programs")
+
+    def test_a_rank_without_memory_keeps_nobody_waiting(self):
+        for each in self.run_ranks("memory"):
+            for verdict in each["verdicts"] + each["graphs"]:
+                self.assertRegex(verdict["why_not"], "rank 1 could not make .*: MemoryError: its operands have")
+            self.assertEqual(each["programs"], [1])
+
     def test_sizes_at_which_the_form_wins_run_it_in_the_operator(self):
         for each in self.run_ranks("sizes"):
             by_rows = {verdict["rows"]: verdict["gives_back"] for verdict in each["verdicts"]}
@@ -103,7 +130,7 @@ class PlainTest(unittest.TestCase):
             self.assertEqual(each["graphs"][0]["why_not"], "")
 
     def test_graphs_that_are_not_compared(self):
-        for case, reason in (("differs", "the ranks have different graphs"), ("random", "rank 0: .* gives random numbers")):
+        for case, reason in (("differs", "the ranks have different graphs"), ("random", "rank 0: .* gives random numbers"), ("embedded", "indices that the graph computes")):
             for each in self.run_ranks(case):
                 self.assertRegex(each["graphs"][0]["why_not"], reason)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import logging
 import os
 import threading
 import weakref
@@ -31,9 +32,10 @@ from cotune import _structs
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.errors import AbortedError, CotuneError, DeadlineError, RankLostError
-from cotune.torch import compat, groups, library, plain, plain_form, whole_graph
+from cotune.torch import compat, given_back, groups, library, plain, plain_form, whole_graph
 from cotune.torch.collective_key import Key
 from cotune.torch.giving_back import Candidate, GivingBack, compile_anew
+from cotune.torch.log import log
 from cotune.torch.manifest import Entry, by_size, graph_digest_of, manifest_text, parse_manifest
 from cotune.torch.meeting import Place
 from cotune.torch.owners import CALLS, Owner, Owners, keys_at
@@ -71,6 +73,7 @@ class Agreement:
         self._races = 0  # meetings at which PyTorch's form has raced
         self._is_raced_by_all = False  # by the words of the last meeting
         self._forms: dict[tuple[str, int], plain_form.Form] = {}
+        self._uncompiled: set[str] = set()  # the reasons for calls without a form that were reported
 
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
@@ -102,11 +105,35 @@ class Agreement:
         run.count_collectives()
 
     def _form_of(self, run: plain.Run, program: str) -> plain_form.Form | None:
-        """PyTorch's form of a program at the rows of a call; None if there are too many."""
+        """PyTorch's form of a program at the rows of a call, compiled for them; None: its operations run one by one.
+
+        The first _FORMS_MAX row counts that come are compiled, and stay. A list that dropped one to compile another would
+        compile for seconds in each call of a model whose sizes change all the time.
+        """
         known = self._forms.get((program, run.rows()))
-        if known is None and len(self._forms) < _FORMS_MAX and not self._is_capturing():
-            known = self._forms[program, run.rows()] = plain_form.compiled(program, run.operands, self._name)
+        if known is not None:
+            return known
+        if len(self._forms) >= _FORMS_MAX:
+            self._note_uncompiled(f"{_FORMS_MAX} row counts are compiled, which is the most of a process group")
+            return None
+        if self._is_capturing():
+            self._note_uncompiled("a capture compiles nothing")
+            return None
+        known = self._forms[program, run.rows()] = plain_form.compiled(program, run.operands, self._name)
         return known
+
+    def _note_uncompiled(self, reason: str) -> None:
+        """Reports once for each reason that PyTorch's form runs uncompiled."""
+        if reason in self._uncompiled:
+            return
+        self._uncompiled.add(reason)
+        text = (
+            f"PyTorch's form of programs with dynamic rows runs its operations one by one at further row counts: {reason}; the "
+            "option rows gives programs few sizes"
+        )
+        given_back.note_line(self._name, text)
+        level = logging.WARNING if self._place().rank == 0 else logging.INFO
+        log.log(level, "process group %r: %s", self._name, text)
 
     def _run_agreed(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, keys: list[Key], rows: int
@@ -293,7 +320,8 @@ class Agreement:
         share = lambda meeting, word: self._share(meeting, word, key)  # noqa: E731
         deciding = GivingBack(self._place(), process_group, self._device, share, f"plain/{self._races}")
         graph = whole_graph.take(self._name, self._manifest)
-        back = deciding.decide(candidates, graph_digest_of(self._manifest), graph)
+        why_no_graph = self._why_no_graph({each for candidate in candidates for each in candidate.keys})
+        back = deciding.decide(candidates, graph_digest_of(self._manifest), graph, why_no_graph)
         for each in back:
             if each.text in owned:
                 self._owners.give_back(each.rows, each.keys)
@@ -301,6 +329,19 @@ class Agreement:
                 self._fixed.update(each.keys)
         if texts := {each.text for each in back} - owned:
             compile_anew(self._name, texts)
+
+    def _why_no_graph(self, may_go: set[Key]) -> str:
+        """Why the graph of this rank, some of whose collectives may be given back, is not compared as a whole; "" if it may be.
+
+        Its other programs run by what was decided earlier, in both forms. Some of them may not run by cotune at all.
+        """
+        device = torch.device("cpu") if self._device < 0 else torch.device("cuda", self._device)
+        for entry in self._latest:
+            for key in () if entry.has_any_rows else self._keys_of_entry(entry):
+                if key in may_go or self._is_agreed(key) or given_back.reason_of(self._name, device, key):
+                    continue
+                return f"its {key.kind} of {key.rows} elements is not agreed, and runs by PyTorch, perhaps in a program"
+        return ""
 
     def _may_be_given_back(self, candidate: Candidate, has_owner: bool) -> bool:
         if has_owner:

@@ -410,5 +410,77 @@ class InterruptTest(unittest.TestCase):
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
 
+class FormsTest(unittest.TestCase):
+    """PyTorch's form of a program with dynamic rows, at the row counts of calls."""
+
+    def setUp(self):
+        self.agreement = agreement.Agreement("forms", Ranks(), -1)
+        self.agreement._made_place = mock.Mock(rank=0)
+        self.addCleanup(agreement.given_back._forget, "forms")
+        self.made: list[int] = []
+
+    def form(self, rows: int) -> Any:
+        def compiled(text: str, operands: list[int], group_name: str) -> Any:
+            self.made.append(rows)
+            return f"form of {rows}"
+
+        run = mock.Mock(operands=[rows])
+        run.rows.return_value = rows
+        with mock.patch.object(agreement.plain_form, "compiled", compiled):
+            return self.agreement._form_of(run, PLAIN_SUM)
+
+    def test_a_form_is_compiled_once(self):
+        self.assertEqual([self.form(8), self.form(16), self.form(8)], ["form of 8", "form of 16", "form of 8"])
+        self.assertEqual(self.made, [8, 16])
+
+    def test_the_first_row_counts_stay_and_the_others_are_reported_once(self):
+        most = agreement._FORMS_MAX
+        for rows in range(most):
+            self.form(rows)
+        with self.assertLogs("cotune", "WARNING") as logs:
+            self.assertEqual([self.form(most), self.form(most + 1), self.form(0)], [None, None, "form of 0"])
+        self.assertEqual(self.made, list(range(most)))
+        self.assertEqual(len(logs.output), 1)
+        ((name, line),) = agreement.given_back.lines()
+        self.assertEqual(name, "forms")
+        self.assertRegex(line, f"one by one at further row counts: {most} row counts are compiled.*the option rows")
+
+    def test_a_capture_compiles_nothing(self):
+        self.agreement._is_capturing = lambda: True
+        with self.assertLogs("cotune", "WARNING"):
+            self.assertIsNone(self.form(8))
+        self.assertEqual(self.made, [])
+
+
+class WhyNoGraphTest(unittest.TestCase):
+    """Graphs some of whose collectives were decided before."""
+
+    def setUp(self):
+        self.agreement = agreement.Agreement("partly", Ranks(), -1)
+        self.agreement._latest = [Entry(PLAIN_SUM, (8,)), Entry(LARGEST, (8,))]
+        self.addCleanup(agreement.given_back._forget, "partly")
+        self.agreed: set[str] = set()
+        self.agreement._has_agreed = lambda text, rows: text in self.agreed
+
+    def test_programs_that_may_go_or_are_agreed(self):
+        self.assertEqual(self.agreement._why_no_graph(keys(PLAIN_SUM, 8) | keys(LARGEST, 8)), "")
+        (largest,) = keys(LARGEST, 8)
+        self.agreed.add(largest.text)
+        self.assertEqual(self.agreement._why_no_graph(keys(PLAIN_SUM, 8)), "")
+
+    def test_a_collective_that_runs_by_pytorch_in_a_program(self):
+        self.assertRegex(self.agreement._why_no_graph(keys(PLAIN_SUM, 8)), "its all_reduce of 64 elements is not agreed")
+        (largest,) = keys(LARGEST, 8)
+        self.agreed.add(largest.text)
+        self.agreement._fixed.add(largest)
+        self.assertRegex(self.agreement._why_no_graph(keys(PLAIN_SUM, 8)), "its all_reduce of 64 elements is not agreed")
+
+    def test_one_that_was_given_back_is_no_program_in_either_form(self):
+        (largest,) = keys(LARGEST, 8)
+        self.agreement._fixed.add(largest)
+        agreement.given_back.give_back("partly", torch.device("cpu"), largest, "it lost")
+        self.assertEqual(self.agreement._why_no_graph(keys(PLAIN_SUM, 8)), "")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -241,6 +241,20 @@ def runs_cuda_by_nccl(group: Any) -> bool:
     return name == "nccl" or "cuda:nccl" in name
 
 
+# The first torch whose Gloo gives averages.
+_GLOO_AVERAGES = (2, 13)
+
+
+def averages(group: Any, device_type: str) -> bool:
+    """Returns true if the group's collectives on memory of that kind of device give averages of floating-point numbers."""
+    if group is None:
+        return False
+    if device_type == "cuda":
+        return runs_cuda_by_nccl(group)
+    name = group_backend(group)
+    return (name == "gloo" or "cpu:gloo" in name) and torch_version() >= _GLOO_AVERAGES
+
+
 def backend_to_repeat(group: Any) -> str:
     """The backend by which new_group() makes another group like this one."""
     try:
@@ -332,7 +346,10 @@ _own_files: set[str] = set()
 
 
 def compile_graph(module: Any, inputs: list[Any]) -> Any:
-    """A function of these operands by Inductor without passes of users."""
+    """A function of these operands by Inductor without passes of users.
+
+    The options of this thread alone change meanwhile (PyTorch 2.13): what other threads compile has their passes.
+    """
     compile_inner = _need("torch._inductor.compile_fx", "compile_fx_inner")
     config = inductor_config()
     without = {
@@ -353,6 +370,26 @@ def inductor_options() -> dict[str, Any]:
     return inductor_config().get_config_copy()
 
 
+def options_text(options: dict[str, Any]) -> str:
+    """Some options of Inductor as text, equal in processes with equal options: those that may change generated code.
+
+    An option whose value is an object, as a pass is, counts by its type alone: its text may have an address.
+    """
+    ignored = tuple(getattr(inductor_config(), "_cache_config_ignore_prefix", ()))
+    kept = sorted((name, value) for name, value in options.items() if not name.startswith(ignored))
+    return repr([(name, _plain_value(value)) for name, value in kept])
+
+
+def _plain_value(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(each) for each in value]
+    if isinstance(value, dict):
+        return sorted((str(name), repr(_plain_value(each))) for name, each in value.items())
+    return type(value).__name__
+
+
 def changed_options(options: dict[str, Any]) -> dict[str, Any]:
     """Some options of Inductor, without those that have this value now."""
     now = inductor_options()
@@ -364,20 +401,20 @@ def captures_graphs() -> bool:
     return bool(getattr(getattr(inductor_config(), "triton", None), "cudagraphs", False))
 
 
-def forget_compiled_code(compile_ids: set[str] | None) -> None:
-    """Lets functions be compiled anew at their next calls: what was compiled under these ids; None for all.
+def forget_compiled_code(compile_ids: set[str]) -> bool:
+    """Lets functions be compiled anew at their next calls: what was compiled under these ids, and nothing else.
 
-    Calls that are running go on. If this torch has no list of what is compiled, everything is forgotten.
+    Calls that are running go on. Returns false if this torch has no list of what is compiled; then nothing is forgotten.
     """
     entries_of = _fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
     seen = _fetch("torch._dynamo.convert_frame", "input_codes", "seen")
     if entries_of is None or seen is None:
-        torch.compiler.reset()
-        return
+        return False
     for code in filter(None, (each() for each in list(seen))):
         for entry in entries_of(code):
-            if compile_ids is None or str(entry.compile_id) in compile_ids:
+            if str(entry.compile_id) in compile_ids:
                 _forget_entry(code, entry)
+    return True
 
 
 def _forget_entry(code: Any, entry: Any) -> None:
@@ -387,7 +424,8 @@ def _forget_entry(code: Any, entry: Any) -> None:
         entry.guard_manager.extra_state.invalidate(entry, deleted("cotune has given a collective back to PyTorch"))
     except (AttributeError, TypeError):
         forget = _fetch("torch._C._dynamo.eval_frame", "reset_code")
-        torch.compiler.reset() if forget is None else forget(code)
+        if forget is not None:
+            forget(code)  # all forms of this function, and of no other one
 
 
 # Casts.

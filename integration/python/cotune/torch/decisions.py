@@ -81,6 +81,8 @@ class GraphDecision:
 
 
 _graphs: collections.deque[GraphDecision] = collections.deque(maxlen=GRAPHS_KEPT)
+# The compilations for which Inductor has looked into its caches, by their ids: true if the pass has run in them.
+_lookups: collections.OrderedDict[str, bool] = collections.OrderedDict()
 _lock = threading.Lock()
 _count = 0
 _has_warned = False
@@ -130,11 +132,28 @@ def _warn_once(unsupported: list[LeftDecision]) -> None:
     )
 
 
+def note_lookup(compile_id: str, is_compiled: bool) -> None:
+    """Notes that Inductor looks for a graph in its caches in this compilation, or compiles it."""
+    if not compile_id:
+        return
+    with _lock:
+        _lookups[compile_id] = is_compiled or _lookups.get(compile_id, False)
+        if len(_lookups) > GRAPHS_KEPT:
+            _lookups.popitem(last=False)
+
+
+def cached_ids() -> set[str]:
+    """The ids of compilations whose graphs came out of a cache."""
+    with _lock:
+        return {each for each, is_compiled in _lookups.items() if not is_compiled}
+
+
 def clear() -> None:
     """Forgets all graphs."""
     global _calls_custom
     with _lock:
         _graphs.clear()
+        _lookups.clear()
         _calls_custom = False
 
 

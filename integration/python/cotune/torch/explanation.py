@@ -343,6 +343,7 @@ def explain() -> str:
         text += "custom operators of graphs that came out of a cache, or that were compiled without cotune:\n"
     text += "".join(f"{line}\n" for each in operators for line in decisions.undeclared_lines(each))
     text += "".join(f"group {name}: {verdict}\n" for name, verdict in given_back.graph_verdicts())
+    text += "".join(f"group {name}: {line}\n" for name, line in given_back.lines())
     return f"{text}{outside_line()}\n" + "".join(f"{line}\n" for line in groups.explain())
 
 

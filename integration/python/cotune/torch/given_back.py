@@ -2,13 +2,18 @@
 
 The ranks of a process group have agreed on each of them (agreement.py). A graph that is compiled from then on leaves these
 collectives alone, so that Inductor compiles the region as it would without cotune. A graph that was compiled before, or on
-another rank, runs them by PyTorch as well, in the operator.
+another rank, runs them by PyTorch as well, in the operator. A collective on another device is another one: a verdict about a
+process group's operands on the host does not count for those on a GPU.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+from collections.abc import Iterable, Iterator
+
+import torch
 
 from cotune.torch import groups
 from cotune.torch.collective_key import Key
@@ -66,14 +71,33 @@ class Verdict:
         return f"{self.subject}: {self.times}{'; given back to PyTorch' if self.gives_back else ''}"
 
 
+# A collective of a process group: the name of the group, the device ("cpu", or "cuda" with its number), and the key.
+_Place = tuple[str, str]
+
+
 class _Registry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.reasons: dict[str, dict[Key, str]] = {}  # by the name of the process group
-        self.verdicts: dict[str, list[Verdict]] = {}
+        self.reasons: dict[_Place, dict[Key, str]] = {}
+        self.verdicts: dict[str, list[Verdict]] = {}  # by the name of the process group
+        self.notes: dict[str, list[str]] = {}
+
+
+class _Supposed(threading.local):
+    """The collectives that graphs which this thread makes now leave alone as if they were given back."""
+
+    keys: tuple[tuple[_Place, frozenset[Key]], ...] = ()
 
 
 _registry = _Registry()
+_supposed = _Supposed()
+
+
+def _place_of(group_name: str, device: torch.device) -> _Place:
+    if device.type != "cuda":
+        return group_name, device.type
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return group_name, f"cuda:{index}"
 
 
 def note(group_name: str, verdicts: list[Verdict]) -> None:
@@ -82,16 +106,44 @@ def note(group_name: str, verdicts: list[Verdict]) -> None:
         _registry.verdicts.setdefault(group_name, []).extend(verdicts)
 
 
-def give_back(group_name: str, key: Key, reason: str) -> None:
-    """Lets graphs that are compiled from now on leave a collective alone."""
+def note_line(group_name: str, line: str) -> None:
+    """Keeps a line for explain(), once."""
     with _registry.lock:
-        _registry.reasons.setdefault(group_name, {}).setdefault(key, reason)
+        lines = _registry.notes.setdefault(group_name, [])
+        if line not in lines:
+            lines.append(line)
 
 
-def reason_of(group_name: str, key: Key) -> str:
+def lines() -> list[tuple[str, str]]:
+    """The lines that were kept, each with the name of its process group."""
+    with _registry.lock:
+        return [(name, line) for name, several in _registry.notes.items() for line in several]
+
+
+def give_back(group_name: str, device: torch.device, key: Key, reason: str) -> None:
+    """Lets graphs that are compiled from now on leave a collective of operands on that device alone."""
+    with _registry.lock:
+        _registry.reasons.setdefault(_place_of(group_name, device), {}).setdefault(key, reason)
+
+
+@contextlib.contextmanager
+def as_if(group_name: str, device: torch.device, keys: Iterable[Key]) -> Iterator[None]:
+    """A block in which this thread makes graphs as if these collectives were given back as well."""
+    before = _supposed.keys
+    _supposed.keys = (*before, (_place_of(group_name, device), frozenset(keys)))
+    try:
+        yield
+    finally:
+        _supposed.keys = before
+
+
+def reason_of(group_name: str, device: torch.device, key: Key) -> str:
     """Why a collective runs by PyTorch; "" if it does not."""
+    place = _place_of(group_name, device)
+    if any(each == place and key in keys for each, keys in _supposed.keys):
+        return "PyTorch's form of it is timed"
     with _registry.lock:
-        return _registry.reasons.get(group_name, {}).get(key, "")
+        return _registry.reasons.get(place, {}).get(key, "")
 
 
 def verdicts_of(group_name: str, text: str) -> list[Verdict]:
@@ -107,16 +159,19 @@ def graph_verdicts() -> list[tuple[str, Verdict]]:
         return [(name, each) for name, several in _registry.verdicts.items() for each in several if not each.name]
 
 
-def key() -> tuple[tuple[str, str], ...]:
+def key() -> tuple[tuple[str, str, str], ...]:
     """The part of the caches' keys that depends on this list."""
     with _registry.lock:
-        return tuple(sorted((name, each.name) for name, reasons in _registry.reasons.items() for each in reasons))
+        found = {(name, device, each.name) for (name, device), reasons in _registry.reasons.items() for each in reasons}
+    return tuple(sorted(found))
 
 
 def _forget(name: str) -> None:
     with _registry.lock:
-        _registry.reasons.pop(name, None)
+        for place in [each for each in _registry.reasons if each[0] == name]:
+            del _registry.reasons[place]
         _registry.verdicts.pop(name, None)
+        _registry.notes.pop(name, None)
 
 
 groups.when_dropped(_forget)

@@ -7,12 +7,16 @@ decided earlier stays as it is: ranks may run it from graphs that are not compil
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from cotune.errors import CotuneError
 from cotune.torch import compat, decisions, given_back, groups, report, verdict_file
 from cotune.torch.collective_key import Key
 from cotune.torch.given_back import Verdict
+from cotune.torch.log import log
 from cotune.torch.meeting import Place
 from cotune.torch.plain_race import Contest, PlainRace, Share
 from cotune.torch.program_text import in_one_line
@@ -44,15 +48,24 @@ class GivingBack:
     def __init__(self, place: Place, process_group: Any, device: int, share: Callable[[str, dict[str, Any]], Any], name: str):
         self._place = place
         self._device = device
+        self._torch_device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
+        self._backend = compat.group_backend(process_group)
         self._entry = groups.entry_of(place.name, device)
         self._share: Share = lambda meeting, word: share(f"{name}/{meeting}", word)
-        self._race = PlainRace(place, process_group, device, self._share, self._entry.race_timeout_s, name)
+        entry = self._entry
+        self._race = PlainRace(
+            place, process_group, device, self._share, name, entry.race_timeout_s, entry.races_plain_budget_s
+        )
+        self._options = compat.options_text(compat.inductor_options())
         self._new: dict[str, Verdict] = {}  # verdicts of this process, by their names in the file
 
-    def decide(self, candidates: list[Candidate], digest: str, graph: WholeGraph | None) -> dict[Candidate, str]:
+    def decide(self, candidates: list[Candidate], digest: str, graph: WholeGraph | None, why_no_graph: str) -> dict[Candidate, str]:
         """The candidates that PyTorch runs from now on, with the reasons.
 
-        `digest` is that of the graph of this rank, "" if it has none, and `graph` is None if it came out of a cache.
+        Args:
+          digest: that of the graph of this rank, "" if it has none.
+          graph: None if it came out of a cache.
+          why_no_graph: a reason of this rank for which its graph cannot be compared; "" if there is none.
         """
         with self._race.session():
             verdicts = self._verdicts(candidates)
@@ -61,7 +74,7 @@ class GivingBack:
                 self._note_keys(each, reason)
             left = [each for each in candidates if each not in back]
             if left:
-                verdict = self._graph_verdict(digest, graph, back)
+                verdict = self._graph_verdict(digest, graph, why_no_graph, left)
                 back |= {each: f"its whole graph is faster without it: {verdict.times}" for each in left if verdict.gives_back}
                 verdicts.append(verdict)
             for each, reason in back.items():
@@ -74,34 +87,49 @@ class GivingBack:
 
     def _note_keys(self, candidate: Candidate, reason: str) -> None:
         for key in candidate.keys:
-            given_back.give_back(self._place.name, key, reason)
+            given_back.give_back(self._place.name, self._torch_device, key, reason)
 
     def _verdicts(self, candidates: list[Candidate]) -> list[Verdict]:
-        names = [self._name(each.text, each.rows) for each in candidates]
+        names = [self._name(each.text, each.rows, [each]) for each in candidates]
         known, _ = self._known("programs", names, {})
         found = []
         for name, candidate, verdict in zip(names, candidates, known, strict=True):
             found.append(verdict or self._measured(name, self._race.run_program(candidate.contest)))
         return found
 
-    def _graph_verdict(self, digest: str, graph: WholeGraph | None, back: Iterable[Candidate]) -> Verdict:
-        """The verdict about the graph that all ranks have, with the programs that are left."""
-        gone = sorted(key.name for each in back for key in each.keys)
-        name = self._name(f"{digest} without {gone}", 0)
-        reason = "it came out of a cache" if graph is None else graph.why_not
-        (known,), words = self._known("graph", [name], {"digest": digest, "why_not": reason})
+    def _graph_verdict(self, digest: str, graph: WholeGraph | None, why_not: str, left: list[Candidate]) -> Verdict:
+        """The verdict about the graph that all ranks have: with the programs of `left`, and without them.
+
+        The other programs of the graph stay in both forms: their collectives were decided earlier.
+        """
+        keys = frozenset(key for each in left for key in each.keys)
+        name = self._name(f"{digest} after {given_back.key()} without {sorted(key.name for key in keys)}", 0, left)
+        reason = why_not or ("it came out of a cache" if graph is None else graph.why_not)
+        (known,), words = self._known("graph", [name], {"digest": digest, "why_not": reason, "is_left": bool(why_not)})
         is_one_graph = len({word["digest"] for word in words}) == 1
-        if is_one_graph and digest and known:
+        if is_one_graph and digest and known and not any(word["is_left"] for word in words):
             return known
         for rank, word in zip(self._place.global_ranks, words, strict=True):
             if word["why_not"]:
                 return Verdict("", "", 0, why_not=f"rank {rank}: {word['why_not']}")
         if not is_one_graph:
             return Verdict("", "", 0, why_not="the ranks have different graphs")
-        return self._measured(name, self._race.run_graph(graph))
+        without = lambda: given_back.as_if(self._place.name, self._torch_device, keys)  # noqa: E731
+        return self._measured(name, self._race.run_graph(graph, without))
 
-    def _name(self, text: str, rows: int) -> str:
-        return verdict_file.digest(text, rows, self._place.size, self._device)
+    def _name(self, text: str, rows: int, candidates: list[Candidate]) -> str:
+        choices = sorted((each.text, each.rows, self._choice_of(each)) for each in candidates)
+        size = self._place.size
+        return verdict_file.digest(text, rows, size, self._device, self._backend, repr(choices), self._options)
+
+    def _choice_of(self, candidate: Candidate) -> str:
+        """The id of the choice that a candidate runs by cotune, and the reason for which that is not the tuned one."""
+        try:
+            with self._entry.group._handle.exclusive() as address:
+                answer = report.explained(address, candidate.text, candidate.rows)
+        except CotuneError:
+            return ""
+        return "" if answer is None else f"{answer['choice']} {answer.get('refused', '')}"
 
     def _known(
         self, meeting: str, names: list[str], word: dict[str, Any]
@@ -156,11 +184,21 @@ def _connected(candidates: list[Candidate]) -> list[list[Candidate]]:
 
 
 def compile_anew(group_name: str, texts: set[str]) -> None:
-    """Lets the functions that have these programs be compiled anew at their next calls."""
+    """Lets the functions that have these programs be compiled anew at their next calls.
+
+    A graph out of a cache is one of those that Inductor has looked up and not compiled; nobody has noted its programs.
+    """
     ids, known = set(), set()
     for graph in decisions.graphs():
         held = {in_one_line(each.text) for each in graph.programs if each.group == group_name} & texts
         known |= held
         ids |= {graph.compile_id} if held and graph.compile_id else set()
-    # A graph out of a cache was compiled under an id that nobody has noted.
-    compat.forget_compiled_code(ids if ids and known == texts else None)
+    if known != texts:
+        ids |= decisions.cached_ids()
+    if not compat.forget_compiled_code(ids):
+        log.warning(
+            "collectives of process group %r were given back to PyTorch, and torch %s cannot compile single functions anew: the "
+            "operator runs them by PyTorch until you call torch.compiler.reset()",
+            group_name,
+            torch.__version__,
+        )

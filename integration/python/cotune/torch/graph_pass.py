@@ -78,6 +78,7 @@ class CotunePass(compat.custom_graph_pass()):
 
     def __call__(self, graph: fx.Graph) -> None:
         groups.drop_stale()
+        decisions.note_lookup(compat.compile_id(), is_compiled=True)
         for each in _passes(self.before):
             each(graph)
         rewrite(graph, self.settings)
@@ -90,6 +91,7 @@ class CotunePass(compat.custom_graph_pass()):
         """
         # A graph from the cache runs without the pass.
         groups.drop_stale()
+        decisions.note_lookup(compat.compile_id(), is_compiled=False)
         known = compat.process_groups()
         if known is None:
             return None

@@ -67,6 +67,7 @@ class TuneSettings:
         refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
       races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
         which runs if it is faster.
+      races_plain_budget_s: seconds for these comparisons at one meeting of the ranks.
     """
 
     tunes: bool = True
@@ -75,6 +76,7 @@ class TuneSettings:
     database: str | os.PathLike[str] | None = ""
     force: Mapping[str, str] | None = None
     races_plain: bool = False
+    races_plain_budget_s: float = 20.0
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -154,7 +156,7 @@ class GroupEntry:
       reason: why it is plain, though a group was made perhaps; "" where programs run by the group.
       programs: by their texts the programs whose tune has begun, also of graphs that came out of a cache.
       tunes: False: programs run by the table that there is.
-      races_plain: programs are compared with PyTorch's form of them.
+      races_plain: programs are compared with PyTorch's form of them, for at most races_plain_budget_s at one meeting.
       verdicts_path: the file of the verdicts; "" for none.
       race_timeout_s: a collective on host memory that takes longer ends the race of PyTorch's form.
     """
@@ -166,6 +168,7 @@ class GroupEntry:
     programs: dict[str, ProgramOfGroup] = dataclasses.field(default_factory=dict)
     tunes: bool = True
     races_plain: bool = False
+    races_plain_budget_s: float = 20.0
     verdicts_path: str = ""
     race_timeout_s: float = 30.0
 
@@ -546,6 +549,7 @@ def resolve(name: str, device: int) -> None:
         entry.tunes = settings.tunes
         # Only NCCL's collectives can be in the CUDA graph of a function whose collectives are given back.
         entry.races_plain = races_plain() and (device < 0 or compat.runs_cuda_by_nccl(process_group))
+        entry.races_plain_budget_s = settings.races_plain_budget_s
         entry.verdicts_path = verdict_file.path_of(settings.database)
         entry.race_timeout_s = job_settings.autotune_timeout_s(settings.settings)
         known = _lives.get(name)

@@ -32,6 +32,10 @@ def _is_force(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
 
 
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 3600
+
+
 # More row counts than a tune measures in any sensible time.
 _SIZES_MAX = 64
 
@@ -56,6 +60,7 @@ _ALLOWED = {
         'a dict from collectives to ids of choices, such as {"all_reduce": "nccl/auto"}, or None for the setting force',
     ),
     "races_plain": _SWITCH,
+    "races_plain_budget_s": (_is_seconds, "a number of seconds above 0 and up to 3600"),
     "tables": _SWITCH,
     "rows": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of rows"),
     "collective_multi_kernel_hints": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of bytes"),

@@ -244,33 +244,48 @@ class Run:
         started = _started(node, x, self._group_name, self._world_size)
         # A call that raises has made no collective.
         outside.add_own(self._group_name)
-        return _finished(node, started, self._world_size)
+        return _finished(node, started, self._group_name, self._world_size)
 
 
 def by_pytorch(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
     """The result of a collective by PyTorch's functional one."""
-    return _finished(node, _started(node, x, group, ranks), ranks)
+    return _finished(node, _started(node, x, group, ranks), group, ranks)
 
 
 def collective_alone(node: Node, x: torch.Tensor, group: str, ranks: int) -> None:
     """Runs a collective as compiled code does that may overwrite the operand, and nothing else."""
     ops = compat.functional_collectives()
     if node.op == "all_reduce":
-        ops.wait_tensor(ops.all_reduce_(x, _reduction_of(node), group))
+        ops.wait_tensor(ops.all_reduce_(x, _reduction_of(node, x, group), group))
     else:
         ops.wait_tensor(_started(node, x, group, ranks))
 
 
-def _reduction_of(node: Node) -> str:
-    # Not every backend has an average.
-    return "sum" if node.reduction == "average" else node.reduction
+def has_average(text: str) -> bool:
+    """Returns true if a collective of a program gives an average."""
+    return any(node.op in REDUCING and node.reduction == "average" for node in _parsed(text).nodes)
+
+
+def averages_by_backend(group: str, device: torch.device) -> bool:
+    """Returns true if PyTorch's collectives of a process group give averages by themselves on a device.
+
+    Then all forms of a program do: a rank whose graph leaves an average to PyTorch asks the backend for one, and another rank
+    that asked for a sum, and divided it, would not match.
+    """
+    return compat.averages(compat.resolve_group(group), device.type)
+
+
+def _reduction_of(node: Node, x: torch.Tensor, group: str) -> str:
+    if node.reduction != "average":
+        return node.reduction
+    return "avg" if averages_by_backend(group, x.device) and x.dtype.is_floating_point else "sum"
 
 
 def _started(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
     """The result of a functional collective, for which nobody has waited."""
     ops = compat.functional_collectives()
     if node.op == "all_reduce":
-        return ops.all_reduce(x, _reduction_of(node), group)
+        return ops.all_reduce(x, _reduction_of(node, x, group), group)
     if node.op == "broadcast":
         return ops.broadcast(x, int(dict(node.named)["root"]), group)
     if node.op == "all_gather":
@@ -278,15 +293,15 @@ def _started(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tenso
     if x.shape[0] % ranks != 0:
         raise ValueError(f"{node.op}: {x.shape[0]} rows are no multiple of {ranks} ranks")
     if node.op == "reduce_scatter":
-        return ops.reduce_scatter_tensor(x, _reduction_of(node), ranks, group)
+        return ops.reduce_scatter_tensor(x, _reduction_of(node, x, group), ranks, group)
     share = [x.shape[0] // ranks] * ranks
     return ops.all_to_all_single(x, share, share, group)
 
 
-def _finished(node: Node, started: torch.Tensor, ranks: int) -> torch.Tensor:
+def _finished(node: Node, started: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
     """The result of a collective that has been started, which this waits for."""
     result = compat.functional_collectives().wait_tensor(started)
-    if node.op in REDUCING and node.reduction == "average":
+    if node.op in REDUCING and node.reduction == "average" and _reduction_of(node, result, group) == "sum":
         rounding = None if result.dtype.is_floating_point else "trunc"
         result = torch.div(result, ranks, rounding_mode=rounding)
     return result

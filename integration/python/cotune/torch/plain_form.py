@@ -34,6 +34,13 @@ def example_outputs(text: str, rows: int, ranks: int, device: torch.device) -> l
     return [torch.empty((counts[each.rows], each.columns), dtype=sizes.DTYPES[each.dtype], device=device) for each in types]
 
 
+def bytes_of(text: str, rows: int, ranks: int) -> int:
+    """The memory that a race of a program takes at most: two lists of operands, and one of results."""
+    counts, program = {ONE: 1, ALL: rows, SHARE: rows // ranks}, parse(text)
+    types = [*program.inputs, *program.inputs, *(program.types[value] for value, _ in program.outputs)]
+    return sum(counts[each.rows] * each.columns * sizes.DTYPES[each.dtype].itemsize for each in types)
+
+
 def _example(rows: int, type_: ValueType, device: torch.device) -> torch.Tensor:
     return filled(torch.empty((rows, type_.columns), dtype=sizes.DTYPES[type_.dtype], device=device))
 

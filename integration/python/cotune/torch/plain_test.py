@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import unittest
 import unittest.mock
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cotune.torch import plain
 from cotune.torch.program_text import Refusal
@@ -199,7 +201,62 @@ def _collectives(rank: int, world_size: int) -> list[torch.Tensor]:
     return outputs
 
 
+_AVERAGES = "%x = input f32 [R, 4]; %a = all_reduce average %x; %b = reduce_scatter average %x; return %a, %b"
+
+
+class _Reductions(TorchDispatchMode):
+    """Keeps the reductions that PyTorch's collectives are called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        if function.namespace == "_c10d_functional" and "reduce" in function.__name__:
+            self.found.append(arguments[1])
+        return function(*arguments, **(named or {}))
+
+
+def _reductions(rank: int, world_size: int, has_averages: bool) -> list[list[str]]:
+    """The reductions of a program that PyTorch runs, of its collectives in another form, and of its collectives alone."""
+    x, name = torch.ones(4, 4), dist.group.WORLD.group_name
+    nodes = plain._parsed(_AVERAGES).nodes
+    outputs = [torch.empty(4, 4), torch.empty(2, 4)]
+    found = []
+    with unittest.mock.patch.object(plain.compat, "averages", return_value=has_averages):
+        for run in (
+            lambda: plain.run_plain([x], outputs, _AVERAGES, name),
+            lambda: [plain.by_pytorch(node, x, name, world_size) for node in nodes],
+            lambda: [plain.collective_alone(node, x.clone(), name, world_size) for node in nodes],
+        ):
+            with _Reductions() as reductions:
+                run()
+            found.append(reductions.found)
+    assert all(torch.equal(each, torch.ones_like(each)) for each in outputs), outputs
+    return found
+
+
 class CollectivesTest(unittest.TestCase):
+    def test_all_forms_average_alike(self) -> None:
+        for has_averages, word in ((True, "avg"), (False, "sum")):
+            for found in ranks.run_on_ranks(2, functools.partial(_reductions, has_averages=has_averages)):
+                self.assertEqual(found, [[word, word]] * 3)
+
+    def test_the_backends_that_average(self) -> None:
+        for backend, device, version, wanted in (
+            ("nccl", "cuda", (2, 11), True),
+            ("cpu:gloo,cuda:nccl", "cuda", (2, 11), True),
+            ("gloo", "cuda", (2, 13), False),
+            ("cpu:gloo,cuda:nccl", "cpu", (2, 13), True),
+            ("gloo", "cpu", (2, 12), False),
+            ("mpi", "cpu", (2, 13), False),
+        ):
+            with (
+                unittest.mock.patch.object(plain.compat, "group_backend", return_value=backend),
+                unittest.mock.patch.object(plain.compat, "torch_version", return_value=version),
+            ):
+                self.assertEqual(plain.compat.averages(object(), device), wanted, (backend, device, version))
+
     def test_collectives_of_two_ranks(self) -> None:
         found = ranks.run_on_ranks(2, _collectives)
         x = torch.arange(16.0).reshape(4, 4)

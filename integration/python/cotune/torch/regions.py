@@ -559,7 +559,7 @@ def _check_not_given_back(node: fx.Node, made: Node, group: str, world_size: int
     if not isinstance(elements, int):
         return
     dtype = "u8" if facts.word == "bool" else facts.word
-    reason = given_back.reason_of(group, key_of(made, dtype, elements, world_size))
+    reason = given_back.reason_of(group, facts.value.device, key_of(made, dtype, elements, world_size))
     if reason:
         raise Refusal(reason, is_unsupported=False)
 

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -44,14 +45,44 @@ def path_of(database: str | os.PathLike[str] | None) -> str:
 
 @functools.cache
 def _machine(device: int) -> str:
-    where = platform.processor() or platform.machine() if device < 0 else torch.cuda.get_device_name(device)
-    return f"{where} {os.cpu_count()} torch {torch.__version__} cotune {cotune.__version__}"
+    """The processor and the versions on which a verdict depends. That of the host has no word in common with that of a GPU."""
+    versions = f"torch {torch.__version__} cotune {cotune.__version__}"
+    if device < 0:
+        return f"cpu {_processor()} {os.cpu_count()} {versions}"
+    name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ""
+    return f"cuda {name} {capability} cuda {torch.version.cuda} nccl {nccl} triton {_version_of('triton')} {versions}"
 
 
-def digest(text: str, rows: int, ranks: int, device: int) -> str:
-    """The name of a verdict."""
+def _version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _processor(cpuinfo: str = "/proc/cpuinfo") -> str:
+    """The model of the processor."""
+    try:
+        lines = pathlib.Path(cpuinfo).read_text().splitlines()
+    except OSError:
+        lines = []
+    model = next((each.partition(":")[2].strip() for each in lines if each.startswith("model name")), "")
+    return model or platform.processor() or platform.machine()
+
+
+def digest(text: str, rows: int, ranks: int, device: int, backend: str, choices: str, options: str) -> str:
+    """The name of a verdict: of all that it depends on.
+
+    Args:
+      text: the program, or the digest of a graph with what leaves it.
+      backend: of the process group.
+      choices: the ids of the winners of the tune, which cotune's side of the race ran.
+      options: those of Inductor that change generated code.
+    """
     threads = torch.get_num_threads() if device < 0 else 0
-    return hashlib.sha256(f"{text}\0{rows}\0{ranks}\0{_machine(device)}\0{threads}".encode()).hexdigest()[:32]
+    parts = (text, rows, ranks, _machine(device), threads, backend, choices, options)
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
 
 
 def read(path: str, digests: Iterable[str]) -> dict[str, Any]:

@@ -50,10 +50,34 @@ class VerdictFileTest(unittest.TestCase):
             self.assertEqual(verdict_file.path_of(""), "")
 
     def test_a_digest_is_of_all_that_a_verdict_depends_on(self):
-        digests = {verdict_file.digest(*each, -1) for each in (("p", 8, 2), ("q", 8, 2), ("p", 9, 2), ("p", 8, 4))}
+        first = {"text": "p", "rows": 8, "ranks": 2, "device": -1, "backend": "gloo", "choices": "host/ring", "options": "[]"}
+        others = {"text": "q", "rows": 9, "ranks": 4, "backend": "mpi", "choices": "host/one_shot", "options": "[1]"}
+        digests = [verdict_file.digest(**first), *(verdict_file.digest(**first | {name: value}) for name, value in others.items())]
         with mock.patch.object(verdict_file.torch, "get_num_threads", return_value=77):
-            digests.add(verdict_file.digest("p", 8, 2, -1))
-        self.assertEqual(len(digests), 5)
+            digests.append(verdict_file.digest(**first))
+        self.assertEqual(len(set(digests)), len(digests))
+        self.assertEqual(verdict_file.digest(**first), digests[0])
+
+    def test_a_verdict_of_the_host_never_counts_on_a_gpu(self):
+        with (
+            mock.patch.object(verdict_file.torch.cuda, "get_device_name", return_value="H"),
+            mock.patch.object(verdict_file.torch.cuda, "get_device_capability", return_value=(9, 0)),
+            mock.patch.object(verdict_file, "_processor", return_value="H (9, 0)"),
+            mock.patch.object(verdict_file.torch.cuda, "nccl", mock.Mock(version=lambda: (2, 28))),
+        ):
+            verdict_file._machine.cache_clear()
+            self.addCleanup(verdict_file._machine.cache_clear)
+            host, gpu = verdict_file._machine(-1), verdict_file._machine(0)
+        self.assertEqual((host.split()[0], gpu.split()[0]), ("cpu", "cuda"))
+        for each in (host, gpu):
+            self.assertIn(f"torch {verdict_file.torch.__version__}", each)
+
+    def test_the_model_of_the_processor(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("processor : 0\nmodel name\t: Fast CPU 3\n")
+            file.flush()
+            self.assertEqual(verdict_file._processor(file.name), "Fast CPU 3")
+        self.assertNotEqual(verdict_file._processor("/nowhere"), "")
 
 
 if __name__ == "__main__":

@@ -8,23 +8,22 @@ than to compute their results from their operands, and their collectives: `why_n
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
-import pathlib
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from cotune.torch import compat, plain_form
+from cotune.torch import compat, groups, made_up_values, plain_form, race_memory
 from cotune.torch.timed_rounds import Call
 
 # Graphs that are kept for a meeting; an older one is not compared.
 _KEPT_MAX = 16
-# The part of the free memory that operands may take.
-_MEMORY_PART = 4
 _PURE = ("aten", "prims", "_c10d_functional", "cotune", "_operator", "math")
 _RUN = torch.Tag.nondeterministic_seeded
 
@@ -36,7 +35,7 @@ def why_not(graph: fx.Graph, group_names: set[str]) -> str:
     """Why both forms of a graph cannot be timed; "" if they can. `group_names`: those of its collectives."""
     if len(group_names) != 1:
         return "its collectives are in several process groups, whose ranks do not meet at one place"
-    return next(filter(None, map(_why_not_of, graph.nodes)), "")
+    return next(filter(None, map(_why_not_of, graph.nodes)), "") or made_up_values.why_not(graph)
 
 
 def _why_not_of(node: fx.Node) -> str:
@@ -93,28 +92,43 @@ class WholeGraph:
         """The graph that is compiled now. `reason`: see why_not()."""
         if reason:
             return cls("", reason, None, None, put, {}, False)
-        is_captured = compat.captures_graphs()
-        digest = hashlib.sha256(f"{_text_of(original)}\n{is_captured}".encode()).hexdigest()[:24]
-        return cls(digest, "", root, original, put, compat.inductor_options(), is_captured)
+        is_captured, options = compat.captures_graphs(), compat.inductor_options()
+        text = f"{_text_of(original)}\n{is_captured}\n{compat.options_text(options)}"
+        digest = hashlib.sha256(text.encode()).hexdigest()[:24]
+        return cls(digest, "", root, original, put, options, is_captured)
 
-    def ways(self, group_name: str, device: torch.device) -> dict[str, Call]:
-        """The graph with its programs, "cotune", and without them, "plain". The collectives of PyTorch in both are in that
-        process group."""
-        inputs = _operands(self._graph, device)
-        options = compat.changed_options(self._options)
+    @property
+    def bytes_of_operands(self) -> int:
+        """The memory that operands of the graph take."""
+        values = [node.meta["val"] for node in self._graph.nodes if node.op == "placeholder"]
+        return sum(_extent(each) * each.dtype.itemsize for each in values)
+
+    def compiled(
+        self, group_name: str, device: torch.device, ranks: int, without: contextlib.AbstractContextManager[Any]
+    ) -> dict[str, Call]:
+        """The graph with all its programs, "cotune", and with those that are left in the block `without`, "plain".
+
+        The collectives of PyTorch in both are in that process group. Nothing waits for another rank. Raises MemoryError if
+        the operands would take too much of the memory that is free.
+        """
+        race_memory.check(self.bytes_of_operands, device, ranks)
+        inputs = [_operand(node.meta["val"]) for node in self._graph.nodes if node.op == "placeholder"]
         found = {}
-        with compat.inductor_config().patch(options):
-            for name, put in (("cotune", self._put), ("plain", None)):
+        with compat.inductor_config().patch(compat.changed_options(self._options)):
+            for name, block in (("cotune", contextlib.nullcontext()), ("plain", without)):
                 module = fx.GraphModule(self._root, copied(self._graph))
-                if put is not None:
-                    put(module.graph)
-                _move_collectives(module.graph, group_name)
-                module.recompile()
+                with block:
+                    self._put(module.graph)
+                _move_collectives(module, group_name)
                 form = compat.compile_graph(module, inputs)
                 found[name] = lambda form=form: form(*inputs)
-        if self._is_captured and device.type == "cuda":
-            return {name: _captured(way, device) for name, way in found.items()}
         return found
+
+    def as_run(self, ways: dict[str, Call], device: torch.device) -> dict[str, Call]:
+        """The ways as the model runs them: replays if it is captured. All ranks call it together: a capture runs them once."""
+        if self._is_captured and device.type == "cuda":
+            return {name: _captured(way, device) for name, way in ways.items()}
+        return ways
 
 
 def _captured(way: Call, device: torch.device) -> Call:
@@ -138,16 +152,6 @@ def copied(graph: fx.Graph) -> fx.Graph:
     return made
 
 
-def _operands(graph: fx.Graph, device: torch.device) -> list[torch.Tensor]:
-    """Raises MemoryError if they would take too much of the memory that is free."""
-    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
-    need = sum(_extent(each) * each.dtype.itemsize for each in values)
-    free = _free_bytes(device) // _MEMORY_PART
-    if need > free:
-        raise MemoryError(f"its operands have {need >> 20} MB, and {free >> 20} MB may be used")
-    return [_operand(each) for each in values]
-
-
 def _extent(value: torch.Tensor) -> int:
     """The elements of memory between the first and the last one of a tensor."""
     if value.numel() == 0:
@@ -160,16 +164,18 @@ def _operand(value: torch.Tensor) -> torch.Tensor:
     return memory.as_strided(value.shape, value.stride())
 
 
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    # The kernel gives back the memory of its caches, which counts as used.
-    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-    return next(int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:"))
+def _move_collectives(module: fx.GraphModule, group_name: str) -> None:
+    """Lets PyTorch's collectives run in another process group, and marks the programs as agreed.
+
+    A collective that is ordered after another one (compat.depend_on) is in a graph of its own within the graph.
+    """
+    for each in module.modules():
+        if isinstance(each, fx.GraphModule):
+            _move_in(each.graph, group_name)
+            each.recompile()
 
 
-def _move_collectives(graph: fx.Graph, group_name: str) -> None:
-    """Lets PyTorch's collectives run in another process group, and marks the programs as agreed."""
+def _move_in(graph: fx.Graph, group_name: str) -> None:
     for node in graph.nodes:
         if getattr(node.target, "namespace", "") == "_c10d_functional":
             names = [each.name for each in node.target._schema.arguments]
@@ -183,33 +189,62 @@ def _move_collectives(graph: fx.Graph, group_name: str) -> None:
             node.kwargs = {**node.kwargs, "manifest": "agreed"}
 
 
-# Graphs that wait for their meeting.
+# Graphs that wait for their meeting, each with the process group that its name stood for.
 
-_lock = threading.Lock()
-_kept: collections.OrderedDict[tuple[str, str], WholeGraph] = collections.OrderedDict()
+_lock = threading.RLock()  # a garbage collection in a thread that holds it may run a finalizer
+_kept: collections.OrderedDict[tuple[str, str], tuple[weakref.ref[Any], WholeGraph]] = collections.OrderedDict()
 
 
 def keep(group_name: str, manifest: str, graph: WholeGraph) -> None:
-    """Keeps a graph that has this manifest for the meeting of its process group."""
+    """Keeps a graph that has this manifest for the meeting of its process group, as long as that lives."""
+    process_group = compat.resolve_group(group_name)
+    if process_group is None:
+        return
+    life = weakref.ref(process_group)
     with _lock:
-        _kept[group_name, manifest] = graph
+        _kept[group_name, manifest] = life, graph
         _kept.move_to_end((group_name, manifest))
         if len(_kept) > _KEPT_MAX:
             _kept.popitem(last=False)
+    # No operator may have run in the process group yet: groups.py knows only of those in which one has.
+    weakref.finalize(compat.object_of_group_life(process_group), _drop_of, life)
 
 
 def take(group_name: str, manifest: str) -> WholeGraph | None:
     """The graph with this manifest, which is not kept any longer; None if this process has not compiled it."""
     with _lock:
-        return _kept.pop((group_name, manifest), None)
+        life, graph = _kept.pop((group_name, manifest), (None, None))
+    return graph if life is not None and life() is compat.resolve_group(group_name) else None
+
+
+def _drop_of(life: weakref.ref[Any]) -> None:
+    with _lock:
+        for key in [key for key, (known, _) in _kept.copy().items() if known == life]:
+            _kept.pop(key, None)
+
+
+def _drop(group_name: str) -> None:
+    with _lock:
+        for key in [key for key in _kept.copy() if key[0] == group_name]:
+            _kept.pop(key, None)
+
+
+groups.when_dropped(_drop)
 
 
 def _text_of(graph: fx.Graph) -> str:
-    """The nodes with their operands, sizes and strides."""
+    """The nodes with their operands, sizes and strides. It has no number of a device: each rank has its own."""
     lines = []
     for node in graph.nodes:
         value = node.meta.get("val")
         values = value if isinstance(value, (list, tuple)) else (value,)
-        layouts = [(each.dtype, tuple(each.shape), each.stride()) for each in values if isinstance(each, torch.Tensor)]
-        lines.append(f"{node.name} {node.op} {node.target} {node.args} {node.kwargs} {layouts}")
+        layouts = [
+            (each.device.type, each.dtype, tuple(each.shape), each.stride()) for each in values if isinstance(each, torch.Tensor)
+        ]
+        arguments = fx.node.map_aggregate((node.args, node.kwargs), _without_number)
+        lines.append(f"{node.name} {node.op} {node.target} {arguments} {layouts}")
     return "\n".join(lines)
+
+
+def _without_number(argument: Any) -> Any:
+    return argument.type if isinstance(argument, torch.device) else argument
