@@ -223,6 +223,7 @@ Result<Dispatcher::CallKey> Dispatcher::KeyOf(const Call& call, const Problem& p
 
 Status Dispatcher::Run(const Call& call) {
   if (Status may = MayRun(); !may) return may;
+  last_timeout_ns_ = call.timeout_ns;
   const Result<CachedPlan*> plan = PlanOf(call);
   if (!plan) return Remember(WithCapture(Propagate(plan), call.stream));
   const Result<ChoiceCaller*> caller = CallerFor(**plan, call.stream);
@@ -245,8 +246,12 @@ Status Dispatcher::MayRun() const {
   return {};
 }
 
-int64_t Dispatcher::DeadlineOf(int64_t timeout_ns) {
-  last_timeout_ns_ = timeout_ns;
+int64_t Dispatcher::PrepareDeadlineNs() const {
+  const int64_t timeout_ns = job_.settings().collective_autotune_timeout_ns;
+  return DeadlineAfter(job_.clock().now_ns(), std::max(timeout_ns, last_timeout_ns_));
+}
+
+int64_t Dispatcher::DeadlineOf(int64_t timeout_ns) const {
   const Clock& clock = job_.clock();
   const bool is_coarse = timeout_ns >= kCoarseTimeoutNs;
   return DeadlineAfter(is_coarse ? clock.coarse_now_ns() : clock.now_ns(), timeout_ns);
@@ -434,8 +439,7 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::PrepareChoice(const 
                                                                           const Program& program,
                                                                           const Choice& choice) {
   auto plan = std::make_unique<CachedPlan>(key, program);
-  const int64_t deadline_ns =
-      job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
+  const int64_t deadline_ns = PrepareDeadlineNs();
   COTUNE_TRY(plan->caller, MakeCaller(job_.groups(), plan->program, key.problem, choice));
   COTUNE_RETURN_IF_ERROR(plan->caller->Precompile(deadline_ns));
   COTUNE_RETURN_IF_ERROR(PrepareForGraphs(*plan, deadline_ns));

@@ -240,7 +240,10 @@ class Dispatcher {
 
   // Fails if a plugin call is stuck or the group is stopped. Every call starts with it.
   Status MayRun() const;
-  int64_t DeadlineOf(int64_t timeout_ns);
+  int64_t DeadlineOf(int64_t timeout_ns) const;
+  // The time until which a choice is made ready for a call. A short setting for measurements does
+  // not shorten it, because a call has its own timeout.
+  int64_t PrepareDeadlineNs() const;
   // The program bound to the group, and to memory of this kind for its operands; valid until
   // another graph is asked for.
   Result<const Program*> Bound(const ProgramGraph& graph,

@@ -163,8 +163,7 @@ Result<bool> Dispatcher::Takes(const Program& single, const Problem& step,
                   ToText(step), "it was not made before the capture", "make it once before");
     }
   }
-  const int64_t deadline_ns =
-      job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
+  const int64_t deadline_ns = PrepareDeadlineNs();
   COTUNE_TRY(const auto caller, MakeCaller(job_.groups(), single, step, nearby.choice));
   const Status ready = caller->Precompile(deadline_ns);
   if (!ready && EndsTheGroup(ready.error().code)) return Propagate(ready);

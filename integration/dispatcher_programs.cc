@@ -240,6 +240,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
 
 Status Dispatcher::Run(const ProgramCall& call) {
   if (Status may = MayRun(); !may) return may;
+  last_timeout_ns_ = call.timeout_ns;
   if (call.graph->is_single_collective()) {
     COTUNE_TRY(const Program* program, Bound(*call.graph));
     if (Status checked = CheckOperands(*program, call); !checked) return checked;

@@ -474,6 +474,35 @@ cotune_backend_api_t FakeThatCountsPlans() {
   return table;
 }
 
+// The fake backend, which keeps the deadline of the last choice that is made ready.
+int64_t prepare_deadline_ns = 0;
+cotune_backend_api_t FakeThatKeepsDeadlines() {
+  cotune_backend_api_t table = *fake::BackendApi();
+  table.prepare = [](cotune_group_t* group, const cotune_problem_t* problem, const char* name,
+                     int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error) {
+    prepare_deadline_ns = deadline_ns;
+    return fake::BackendApi()->prepare(group, problem, name, deadline_ns, plan, error);
+  };
+  return table;
+}
+
+TEST_F(DispatcherTest, AChoiceIsMadeReadyWithinTheTimeoutOfItsCallIfMeasurementsHaveLess) {
+  static const cotune_backend_api_t backend = FakeThatKeepsDeadlines();
+  JoinWith(&backend, "choice a default");
+  constexpr int64_t kHourNs = 3'600'000'000'000;
+  ASSERT_LT(job_->settings().collective_autotune_timeout_ns, kHourNs);
+  for (const int64_t timeout_ns : {kHourNs, 2 * kHourNs, int64_t{1}}) {
+    Call call = SumOf(static_cast<uint64_t>(16 + timeout_ns % 7));
+    call.timeout_ns = timeout_ns;
+    const int64_t least_ns = std::max(timeout_ns, job_->settings().collective_autotune_timeout_ns);
+    const int64_t before_ns = job_->clock().now_ns();
+    dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/a")}}));  // without plans
+    static_cast<void>(dispatcher_->Run(call));
+    EXPECT_GE(prepare_deadline_ns, before_ns + least_ns);
+    EXPECT_LE(prepare_deadline_ns, job_->clock().now_ns() + least_ns);
+  }
+}
+
 TEST_F(DispatcherTest, TablesThatFollowEachOtherLeaveABoundedNumberOfPlans) {
   static const cotune_backend_api_t backend = FakeThatCountsPlans();
   live_plans = 0;

@@ -12,10 +12,10 @@
  *   cotune::broadcast(Tensor x, int root, str group_name) -> Tensor
  * `program` is a text of docs/programs.md. `manifest` is "", or lists the programs that are tuned
  * together: "rows 8,32: PROGRAM | any rows 4,16: PROGRAM" gives each program's numbers of rows (1
- * where it has no R) before its text, and "any" if it is called with other numbers, too; a first
- * part "graph DIGEST" is not read. Operands are contiguous. On CUDA an operator enqueues on
- * PyTorch's current stream. `inputs` may hold one tensor more than the program declares, which is
- * not read: it orders the operators of a compiled graph.
+ * where it has no R) before its text, and "any", or "chosen", if it is called with other numbers,
+ * too; a first part "graph DIGEST" is not read. Operands are contiguous. On CUDA an operator
+ * enqueues on PyTorch's current stream. `inputs` may hold one tensor more than the program
+ * declares, which is not read: it orders the operators of a compiled graph.
  *
  * In a process whose ranks may compile other graphs than each other (cotune_torch_set_meets), a
  * program is given to the operator cotune::program_undecided, which Python defines, until calls of

@@ -11,6 +11,8 @@ namespace {
 constexpr std::string_view kSpaces = " \t\r\n";
 constexpr std::string_view kRowsWord = "rows ";
 constexpr std::string_view kAnyWord = "any ";
+// The same for rows that the user has chosen.
+constexpr std::string_view kChosenWord = "chosen ";
 // The first part may name the graph, for those who compare graphs.
 constexpr std::string_view kGraphWord = "graph ";
 
@@ -38,8 +40,13 @@ tl::expected<ManifestNode, std::string> NodeOf(std::string_view text, size_t ind
   std::string_view head = text.substr(0, colon);
   const std::string_view program =
       colon == std::string_view::npos ? std::string_view() : Trimmed(text.substr(colon + 1));
-  const bool has_any_rows = head.starts_with(kAnyWord);
-  if (has_any_rows) head = Trimmed(head.substr(kAnyWord.size()));
+  bool has_any_rows = false;
+  for (const std::string_view word : {kAnyWord, kChosenWord}) {
+    if (!head.starts_with(word)) continue;
+    has_any_rows = true;
+    head = Trimmed(head.substr(word.size()));
+    break;
+  }
   if (!head.starts_with(kRowsWord) || program.empty()) {
     return Wrong(fmt::format("part {} is not \"rows NUMBERS: PROGRAM\"", index + 1));
   }

@@ -22,6 +22,15 @@ TEST(ManifestTest, MarksProgramsOfAnyRows) {
   EXPECT_THAT(*nodes, ElementsAre(ManifestNode{"a", {4, 16}, true}, ManifestNode{"a", {4}}));
 }
 
+TEST(ManifestTest, RowsMayBeChosen) {
+  const auto nodes = ParseManifest("chosen rows 4,16: a | any rows 4,16: a");
+  ASSERT_TRUE(nodes) << nodes.error();
+  EXPECT_THAT(*nodes,
+              ElementsAre(ManifestNode{"a", {4, 16}, true}, ManifestNode{"a", {4, 16}, true}));
+  EXPECT_FALSE(ParseManifest("any chosen rows 4: a"));
+  EXPECT_FALSE(ParseManifest("chosen 4: a"));
+}
+
 TEST(ManifestTest, MayNameItsGraph) {
   const auto nodes = ParseManifest("graph 0a1b | rows 4: a");
   ASSERT_TRUE(nodes) << nodes.error();

@@ -52,6 +52,12 @@ class CheckTest(unittest.TestCase):
         self.assertRegex(lines[0], r"^FAILED  detection: rank 0: rank 1 has not ended it within 5 s; ")
         self.assertEqual(lines[0].count("has not ended it"), 1)
 
+    def test_sigterm_ends_a_rank_that_hangs_in_c(self):
+        ended, lines = self.run_check("stuck")
+        self.assertEqual(ended.exit_code, 1, ended.text)
+        self.assertEqual([each[:19] for each in lines], ["PASSED  detection: "], ended.text)
+        self.assertIn("cotune.torch.check: rank 1: SIGTERM ended it in the step plain call\n", ended.err)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -56,22 +56,52 @@ def settings_text(settings: "Mapping[str, object] | None") -> str | None:
     """The lines of settings by name."""
     if settings is None:
         return None
-    for name, value in settings.items():
-        if "\n" in f"{name}{value}":
-            raise usage_error(f"{value!r} has a line break", f"setting {name}")
-    return "\n".join(f"{name}={_setting_value(value)}" for name, value in settings.items())
+    return "\n".join(f"{name}={_checked_value(name, value)}" for name, value in settings.items())
+
+
+# Settings that an argument of Group gives, and that would not count here.
+_ARGUMENTS = {"memory": "memory"}
+# What is between the parts of a list, if it is no comma.
+_SEPARATORS = {"plugin_path": ":"}
+
+
+def _checked_value(name: object, value: object) -> str:
+    """The text of a setting. Raises UsageError for a value that no setting has."""
+    where = f"setting {name}"
+    if not isinstance(name, str):
+        raise usage_error(f"{name!r} is no name of a setting", "settings", "", "give a str")
+    if name in _ARGUMENTS:
+        raise usage_error(
+            f"{value!r} does not count",
+            where,
+            "the argument of Group decides it, whatever the settings are",
+            f"give cotune.Group({_ARGUMENTS[name]}={value!r}), and leave the setting out",
+        )
+    if name == "force" and isinstance(value, Mapping):
+        value = force_text(value)
+    parts = value if isinstance(value, list | tuple) else [value]
+    for each in parts:
+        if not isinstance(each, str | os.PathLike | bool | int | float):
+            raise usage_error(
+                f"{each!r} is {type(each).__name__}, which no setting is",
+                where,
+                "a value is a str, a path, a number, a bool, or a list of them",
+                "leave the setting out for its default" if each is None else "give its text",
+            )
+    text = _SEPARATORS.get(name, ",").join(map(_setting_value, parts))
+    if "\n" in f"{name}{text}":
+        raise usage_error(f"{value!r} has a line break", where)
+    return text
 
 
 def _setting_value(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str | os.PathLike):
-        return os.fspath(value)
+        return os.fsdecode(value)
     if isinstance(value, float):
         # Without an exponent, which durations do not have.
         return f"{value:.9f}"
-    if isinstance(value, Sequence):
-        return ",".join(map(_setting_value, value))
     return str(value)
 
 

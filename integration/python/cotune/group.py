@@ -96,7 +96,8 @@ class Group:
           settings: settings of this group and those split from it by name, which count more than the
             environment and the settings file: {"collective_benchmark_nruns": 20,
             "collective_pre_sync_timeout": "5s"}. Values are texts as in the file, numbers, bools,
-            or lists of them.
+            or lists of them; "force" may be a dict. The setting memory is refused: give the
+            argument.
 
         Raises UsageError for options that do not fit together, RankLostError or DeadlineError when
         ranks do not come in time, MachineError and PluginError when no backend can be used. One

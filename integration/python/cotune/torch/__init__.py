@@ -52,7 +52,8 @@ _TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)} - {"s
 def _prepare(chosen: dict[str, Any], replaces: bool = False) -> dict[str, Any]:
     """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's.
 
-    With `replaces` the options of tunes that are not given get their defaults, and without it they stay if none is given.
+    With `replaces` the options of tunes and of tables that are not given get their defaults, and without it they stay if none
+    is given.
     """
     option_values.check(chosen)
     start.start()
@@ -60,8 +61,8 @@ def _prepare(chosen: dict[str, Any], replaces: bool = False) -> dict[str, Any]:
     tune = {name: chosen.pop(name) for name in list(chosen) if name in _TUNE_OPTIONS}
     if tune or replaces:
         groups.configure(TuneSettings.of(**tune))
-    if "tables" in chosen:
-        report.show_tables(chosen.pop("tables"))
+    if "tables" in chosen or replaces:
+        report.show_tables(chosen.pop("tables", True))
     return chosen
 
 

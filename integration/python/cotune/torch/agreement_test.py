@@ -20,6 +20,7 @@ from cotune.constants import Result
 from cotune.errors import RankLostError, UsageError
 from cotune.torch import agreement, compat, groups, library, owners, report
 from cotune.torch.manifest import Entry, by_size, grid, parse_manifest
+from cotune.torch.program_text import parse
 from cotune.torch.testing.counters import Counters
 
 _WAIT_S = 5.0
@@ -70,8 +71,6 @@ class ProgramsTest(unittest.TestCase):
         for each in (
             mock.patch.object(library, "load", lambda: self.functions),
             mock.patch.object(library, "is_there", lambda: True),
-            # Whatever rows a manifest has are those of the grid.
-            mock.patch.object(owners, "grid", lambda *_: mock.ANY),
         ):
             each.start()
             self.addCleanup(each.stop)
@@ -88,9 +87,12 @@ class ProgramsTest(unittest.TestCase):
         return [call.args[2].decode() for call in self.functions.cotune_torch_group_decide.call_args_list]
 
     def test_all_sizes_that_the_user_has_chosen_are_tuned_at_the_first_call(self) -> None:
-        with mock.patch.object(owners, "grid", grid):
-            found = self._tuned(*[f"any rows 1,16,256: {RELU}"] * 2)
-        self.assertEqual(found, [f"any rows 1,16,256: {RELU}"] * 2)
+        of_the_grid = ",".join(map(str, grid(parse(RELU), 2)))
+        for rows in ("1,16,256", of_the_grid):
+            self.functions.cotune_torch_group_decide.reset_mock()
+            self.assertEqual(self._tuned(*[f"chosen rows {rows}: {RELU}"] * 2), [f"any rows {rows}: {RELU}"] * 2)
+            self.functions.cotune_torch_group_decide.reset_mock()
+            self.assertNotEqual(self._tuned(*[f"any rows {of_the_grid}: {RELU}"] * 2), [f"any rows {of_the_grid}: {RELU}"] * 2)
 
     def test_a_program_that_ranks_have_at_some_sizes_is_tuned_at_these(self) -> None:
         found = self._tuned(f"rows 8,16: {RELU}", f"rows 8: {RELU}")
@@ -159,8 +161,6 @@ class SizesTest(unittest.TestCase):
         for each in (
             mock.patch.object(library, "load", lambda: self.functions),
             mock.patch.object(library, "is_there", lambda: True),
-            # Whatever rows a manifest has are those of the grid.
-            mock.patch.object(owners, "grid", lambda *_: mock.ANY),
             mock.patch.dict(groups._entries, {("g", -1): self.entry}),
             mock.patch.object(groups, "ensure", mock.Mock()),
             mock.patch.object(torch.ops, "cotune", self.operators, create=True),

@@ -5,7 +5,8 @@
 Rank 0 prints a line for each step, "PASSED" or "FAILED" with the reason, the rank that has it and what to do. The steps:
 what is installed is found and is the same on all ranks; a compiled function with an all_reduce is right without cotune; it
 is right with cotune, which has measured at least two choices for it; it is right if one rank comes late. A step that fails
-ends the check. A rank that does not end a step in time is named by rank 0, after up to three times the timeout. The exit
+ends the check. A rank that does not end a step in time is named by rank 0, after up to three times the timeout. SIGTERM
+ends a rank at any time, and the rank names the step that it was in. The exit
 code is 0 if all steps have passed, and 1 otherwise.
 
 The check has a tuned database of its own, in a temporary folder, and leaves the user's alone.
@@ -23,6 +24,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -99,6 +101,7 @@ class Check:
             "late rank": self.late_rank,
         }
         self._tuned: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+        self.running = ""  # the name of the step that runs; "" between the start, the steps and the end
 
     def detection(self) -> str:
         try:
@@ -211,6 +214,7 @@ def _failures(reasons: list[str]) -> list[str]:
 def _run(check: Check, ranks: Ranks) -> bool:
     passed = 0
     for name, step in check.steps.items():
+        check.running = name
         text, reason = _reason(step)
         try:
             failures = _failures(ranks.gather(f"ended {name}", reason))
@@ -218,6 +222,7 @@ def _run(check: Check, ranks: Ranks) -> bool:
             failures = [f"rank {ranks.rank}: {reason}"] if reason else []
             if str(failure) != reason:
                 failures.append(str(failure))
+        check.running = ""
         if ranks.rank == 0:
             print(f"FAILED  {name}: {'; '.join(failures)}" if failures else f"PASSED  {name}: {text}", flush=True)
         if failures:
@@ -243,14 +248,28 @@ def _device(wanted: str) -> torch.device:
     return torch.device(kind, own)
 
 
-def _remove_when_terminated(folder: str) -> None:
-    """torchrun terminates the other ranks as soon as one has failed, which may be before they have removed their folder."""
+def _end_when_terminated(folder: str, check: Check) -> None:
+    """Lets SIGTERM remove the folder and end the process, with a line if a step runs.
 
-    def end(signal_number, frame):
+    torchrun terminates the other ranks as soon as one has failed. A handler in Python would wait until the call into C that
+    the main thread is in returns, which a collective that hangs never does. Here a thread waits for the signal.
+    """
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+
+    def await_signal() -> None:
+        while os.read(read_end, 1) != bytes([signal.SIGTERM]):
+            pass  # another signal
+        if check.running:
+            line = f"cotune.torch.check: rank {check.ranks.rank}: SIGTERM ended it in the step {check.running}\n"
+            os.write(sys.stderr.fileno(), line.encode())
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
-    signal.signal(signal.SIGTERM, end)
+    # Without a handler of Python's, the signal would end the process at once.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    threading.Thread(target=await_signal, name="cotune.torch.check signals", daemon=True).start()
 
 
 def main() -> int:
@@ -265,15 +284,17 @@ def main() -> int:
     store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cotune_check."))
-        _remove_when_terminated(folder)
+        ranks = Ranks(dist.PrefixStore("check", store), rank, size, timeout)
+        check = Check(ranks, device)
+        _end_when_terminated(folder, check)
+        check.running = "start of the process group"
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo", store=dist.PrefixStore("check_group", store), rank=rank,
             world_size=size, timeout=timeout,
         )  # fmt: skip
-        ranks = Ranks(dist.PrefixStore("check", store), rank, size, timeout)
         groups.configure(groups.TuneSettings.of(database=os.path.join(folder, "database")))
         report.show_tables(False)
-        has_passed = _run(Check(ranks, device), ranks)
+        has_passed = _run(check, ranks)
         if not has_passed:
             stack.close()
             sys.stdout.flush()

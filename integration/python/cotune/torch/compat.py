@@ -122,9 +122,9 @@ def has_lowering(op: Any) -> bool:
 
 
 def changed_benchmark_options() -> dict[str, Any]:
-    """Inductor's options of collective benchmarks that the user has changed, by the names of cotune's settings.
+    """Inductor's options of collective benchmarks that the user has changed, by the names of cotune's settings, as they are.
 
-    A torch without these options has none that are changed.
+    They may have values that cotune's settings cannot have. A torch without these options has none that are changed.
     """
     config = inductor_config()
     # With the values that they have in every torch that has them.

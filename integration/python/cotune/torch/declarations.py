@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,15 +57,38 @@ class Declaration:
 
 # By the operator itself, and not by its name: one that is registered anew may have another schema.
 _declared: dict[Any, Declaration] = {}
+_checks: list[Callable[[Any], None]] = []
 
 
 def declare(operator: str, kind: str, tensor: str, group: str, reduction: str = "sum") -> None:
     """See cotune.torch.declare_collective."""
     overload = _overload_of(operator)
     declaration = _checked(f"declare_collective of {operator}", overload, kind, tensor, group, reduction)
+    # An operator that is registered anew, as in a notebook, has another overload of the same name.
+    before = {each: known for each, known in _declared.items() if known.operator == declaration.operator}
+    _replace(before, {overload: declaration})
+    try:
+        for check in _checks:
+            check(overload)
+    except ValueError as failure:
+        _replace({overload: declaration}, before)
+        raise ValueError(
+            f"declare_collective of {operator}: functions are registered for the operator, and do not fit this declaration; "
+            f"declare before you register, and once: {failure}"
+        ) from None
     # The other ranks wait for a call whose result nothing reads on this one.
     compat.keep_calls(overload)
-    _declared[overload] = declaration
+
+
+def when_declared(check: Callable[[Any], None]) -> None:
+    """Lets a function look at each operator that is declared; the ValueError that it raises refuses the declaration."""
+    _checks.append(check)
+
+
+def _replace(old: dict[Any, Declaration], new: dict[Any, Declaration]) -> None:
+    for each in old:
+        _declared.pop(each, None)
+    _declared.update(new)
 
 
 def why_refused(overload: Any, tensor: str, group: str) -> str:

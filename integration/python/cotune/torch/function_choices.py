@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import hashlib
 import re
 import threading
@@ -95,14 +96,7 @@ def register(overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any]
         for key in [key for key in _registry.by_overload if declarations.name_of(key) == name]:
             del _registry.by_overload[key]
         others = [each for several in _registry.by_overload.values() for each in several]
-        names: dict[str, Registered] = {each.name: each for each in others}
-        for each in made:
-            known = names.setdefault(each.name, each)
-            if known is not each and not known.is_same(each):
-                raise ValueError(
-                    f"register_custom_op_autotuning of {name}: two functions would be the choice {NAME}/{each.name}; give one of "
-                    "them another name, or the registration a name=, which is put before the names of its functions"
-                )
+        _check_names(name, made, others)
         _registry.by_overload[overload] = made
 
 
@@ -111,6 +105,32 @@ def registered() -> list[Registered]:
     with _registry.lock:
         found = {each.name: each for several in _registry.by_overload.values() for each in several}
     return [found[name] for name in sorted(found)]
+
+
+def check_declared(overload: Any) -> None:
+    """Raises ValueError if the functions of an operator do not fit its declaration, which may be another one than before."""
+    name = declarations.name_of(overload)
+    with _registry.lock:
+        made = list(_registry.by_overload.get(overload, ()))
+        others = [each for key, several in _registry.by_overload.items() if key is not overload for each in several]
+    for each in made:
+        _check_arguments(name, each)
+    _check_names(name, made, others)
+
+
+declarations.when_declared(check_declared)
+
+
+def _check_names(operator: str, made: Sequence[Registered], others: Sequence[Registered]) -> None:
+    """Raises ValueError for two functions of one name that are not one choice."""
+    names: dict[str, Registered] = {each.name: each for each in others}
+    for each in made:
+        known = names.setdefault(each.name, each)
+        if known is not each and not known.is_same(each):
+            raise ValueError(
+                f"register_custom_op_autotuning of {operator}: two functions would be the choice {NAME}/{each.name}; give one of "
+                "them another name, or the registration a name=, which is put before the names of its functions"
+            )
 
 
 def forget_all() -> None:
@@ -189,6 +209,7 @@ class _OwnGroup:
         name = self.process_group.group_name
         if self.is_closed and self.running == 0 and compat.resolve_group(name) is self.process_group:
             torch.distributed.destroy_process_group(self.process_group)
+            _own_groups.discard(name)
 
 
 class _Groups:
@@ -372,22 +393,58 @@ def _version(ways: Sequence[Registered], process_group: Any) -> str:
     digest = hashlib.sha256()
     for way in ways:
         digest.update(f"{way.name}\0{way.overload._schema}\0{sorted(way.parameters.items())}\0".encode())
-        digest.update(_code_text(getattr(way.run, "__code__", None)).encode())
+        digest.update(_callable_text(way.run, ()).encode())
     return f"{digest.hexdigest()[:16]} torch {torch.__version__} {compat.group_backend(process_group)}"
 
 
-def _code_text(code: types.CodeType | None) -> str:
-    """The code of a function as text without addresses of memory; "" for callables that have no code."""
-    if code is None:
-        return ""
-    return f"{code.co_code.hex()} {[_constant_text(each) for each in code.co_consts]} {code.co_names}"
+def _callable_text(function: Any, outer: tuple[Any, ...]) -> str:
+    """What decides the behaviour of a callable, as text without addresses of memory: code, defaults and closure.
+
+    `outer`: the values whose texts hold this one, because a closure may hold its own function.
+    """
+    if isinstance(function, functools.partial):
+        parts = (function.func, function.args, sorted(function.keywords.items()))
+        return f"partial {_value_text(parts, outer)}"
+    if isinstance(function, types.MethodType):
+        return f"method {_value_text((function.__func__, function.__self__), outer)}"
+    if isinstance(function, types.FunctionType):
+        named = sorted((function.__kwdefaults__ or {}).items())
+        held = (function.__defaults__, named, [_held_by(cell) for cell in function.__closure__ or ()])
+        return f"{_code_text(function.__code__)} {_value_text(held, (*outer, function))}"
+    # An object with __call__, or a function of C.
+    call = getattr(type(function), "__call__", None)
+    code = f" {_code_text(call.__code__)}" if isinstance(call, types.FunctionType) else ""
+    state = sorted(getattr(function, "__dict__", {}).items()) if code else ()
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{name}{code} {_value_text(state, (*outer, function))}"
 
 
-def _constant_text(value: Any) -> str:
-    """A constant of code; the order of a set is another one in each process."""
+def _held_by(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # the name has no value yet
+
+
+def _value_text(value: Any, outer: tuple[Any, ...]) -> str:
+    """A value as text that is equal in each process; of an object whose text may have an address, the type alone."""
+    if any(value is each for each in outer):
+        return "itself"
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device)):
+        return repr(value)
+    if isinstance(value, (tuple, list, set, frozenset)):
+        texts = [_value_text(each, (*outer, value)) for each in value]
+        return f"{type(value).__name__} {sorted(texts) if isinstance(value, (set, frozenset)) else texts}"
+    if isinstance(value, dict):
+        texts = [f"{_value_text(key, (*outer, value))}: {_value_text(each, (*outer, value))}" for key, each in value.items()]
+        return f"dict {texts}"
     if isinstance(value, types.CodeType):
         return _code_text(value)
-    if isinstance(value, (frozenset, tuple)):
-        texts = [_constant_text(each) for each in value]
-        return f"{type(value).__name__} {sorted(texts) if isinstance(value, frozenset) else texts}"
-    return repr(value)
+    if callable(value) and not isinstance(value, type):
+        return _callable_text(value, outer)
+    return f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _code_text(code: types.CodeType) -> str:
+    """Code as text without addresses of memory."""
+    return f"{code.co_code.hex()} {[_value_text(each, ()) for each in code.co_consts]} {code.co_names}"

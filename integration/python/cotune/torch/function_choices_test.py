@@ -164,6 +164,62 @@ class FunctionsTest(Test):
         versions.add(self.made().version)
         self.assertEqual(len(versions), 4)
 
+    def version_of(self, function: Any) -> str:
+        self.register(ops.total.default, CustomOpConfig(function))
+        return self.made().version
+
+    def test_the_version_has_what_a_function_holds(self) -> None:
+        def ring_of(held: Any, default: Any = 1, named: Any = 1) -> Any:
+            def ring(x: torch.Tensor, group_name: str, pieces: Any = default, *, how: Any = named) -> Any:
+                return held, ring, pieces, how
+
+            return ring
+
+        def scale(factor: int) -> Any:
+            return lambda x: x * factor
+
+        class Ring:
+            __name__ = "ring"
+
+            def __init__(self, pieces: int):
+                self.pieces = pieces
+
+            def __call__(self, x: torch.Tensor, group_name: str) -> Any:
+                return self.pieces
+
+        made = (
+            lambda: ring_of(1), lambda: ring_of(2), lambda: ring_of(1, default=2), lambda: ring_of(1, named=2),
+            lambda: ring_of({"a": [1]}), lambda: ring_of({"a": [2]}), lambda: ring_of(scale(2)), lambda: ring_of(scale(3)),
+            lambda: Ring(1), lambda: Ring(2), lambda: Ring(1).__call__, lambda: ring_of(object()),
+        )  # fmt: skip
+        versions = [self.version_of(each()) for each in made]
+        self.assertEqual(len(set(versions)), len(versions))
+        self.assertEqual([self.version_of(each()) for each in made], versions, "and no address of memory")
+
+
+class DeclaredAgainTest(Test):
+    def test_a_declaration_that_does_not_fit_the_functions_is_refused(self) -> None:
+        self.register(ops.named.default, CustomOpConfig(ring))
+        before = declarations.of(ops.named.default)
+        declare = {"kind": "all_reduce", "tensor": "x", "group": "group_name"}
+        # `how` has no default value, and is no reduction any more.
+        with self.assertRaisesRegex(ValueError, "functions are registered for the operator.*no value for the argument how"):
+            cotune.torch.declare_collective("cotune_functions::named", **declare)
+        self.assertEqual(declarations.of(ops.named.default), before)
+        cotune.torch.declare_collective("cotune_functions::named", **declare, reduction="how")
+
+    def test_two_collectives_under_one_name_are_refused(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(tree))
+        self.register(ops.other.default, CustomOpConfig(tree))
+        with self.assertRaisesRegex(ValueError, "two functions would be the choice python/tree"):
+            cotune.torch.declare_collective("cotune_functions::other", kind="all_gather", tensor="x", group="group_name")
+
+    def test_functions_follow_the_new_declaration(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(ring))
+        cotune.torch.declare_collective("cotune_functions::total", kind="all_gather", tensor="x", group="group_name")
+        made = function_choices.functions_of(mock.Mock(size=lambda: 2), None, "prefix")
+        self.assertEqual({each.collectives for each in made.functions}, {(Collective.ALL_GATHER,)})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -50,6 +50,7 @@ _FILES = (
     "region",
     "regions",
     "settings",
+    "settings_file",
     "sizes",
 )
 
@@ -191,7 +192,7 @@ def _put_programs(
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
         decision = _decision(region, settings)
         text = in_one_line(decision.text)
-        entry = manifest.Entry(text, tuple(decision.rows), manifest.has_any_rows(region))
+        entry = manifest.Entry(text, tuple(decision.rows), manifest.has_any_rows(region), manifest.has_chosen_rows(region, settings))
         entries.setdefault(region.group, []).append(entry)
         programs.append(decision)
         made.append(_replace(graph, region, text, replaced))

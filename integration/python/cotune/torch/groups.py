@@ -26,7 +26,7 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError, error_of
 from cotune.group import Group
-from cotune.torch import compat, function_choices, job_settings, library, option_values, verdict_file
+from cotune.torch import compat, function_choices, job_settings, library, option_values, settings_file, verdict_file
 from cotune.torch.log import LinesOfGroup, log
 from cotune.torch.meeting import Place
 from cotune.torch.origins import Origin
@@ -388,7 +388,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 def _forces() -> bool:
     """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force is not None or any(map(os.environ.get, ("COTUNE_FORCE", "COTUNE_FORCE_CHOICE")))
+    return _settings.force is not None or settings_file.given("force") is not None
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:

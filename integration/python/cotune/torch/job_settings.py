@@ -1,16 +1,20 @@
 """Settings of the groups that operators make, by the names that they have in cotune's settings file.
 
 An option of this table counts for groups that are made from now on, and more than COTUNE_ variables and the settings file do.
-Inductor's own options of collective benchmarks are the defaults of those here if the user has changed them.
+Inductor's own options of collective benchmarks are the defaults of those here if the user has changed them, and count less
+than the variables and the file do, which are meant for cotune alone.
 """
 
 from __future__ import annotations
 
-import os
+import functools
+import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cotune.torch import compat
+from cotune.torch import compat, settings_file
+from cotune.torch.log import log
 
 FUSION_TYPES = ("epilogue", "prologue", "cross_subgraph")
 
@@ -32,12 +36,14 @@ def _is_fusion_types(value: Any) -> bool:
 
 
 _SWITCH = (_is_switch, "True or False")
-_TIMEOUT = (_is_number(0.001, 3600), "seconds from 0.001 to 3600")
+_TIMEOUT_S = (0.001, 3600)
+_NRUNS = (1, 10_000)
+_TIMEOUT = (_is_number(*_TIMEOUT_S), "seconds from 0.001 to 3600")
 # The values that each may have. The bounds are those of integration/settings/setting_table.cc.
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "collective_pre_sync_timeout": _TIMEOUT,
     "collective_autotune_timeout": _TIMEOUT,
-    "collective_benchmark_nruns": (_is_whole(1, 10_000), "a whole number from 1 to 10000"),
+    "collective_benchmark_nruns": (_is_whole(*_NRUNS), "a whole number from 1 to 10000"),
     "enable_collective_multitemplate": _SWITCH,
     "collective_fusion_enabled": _SWITCH,
     "enable_custom_op_fusion": _SWITCH,
@@ -65,17 +71,62 @@ def check_pairs(options: Mapping[str, Any]) -> None:
 def with_defaults(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a group: those that were chosen, and those of Inductor that the user has changed.
 
-    A variable of cotune counts more than an option of Inductor, because it is meant for cotune alone.
+    A variable of cotune and the settings file count more than an option of Inductor. No value of Inductor keeps a group
+    from being made.
     """
-    found = {
-        name: value
-        for name, value in compat.changed_benchmark_options().items()
-        if not os.environ.get(f"COTUNE_{name.upper()}")
-    }
+    found = _of_inductor(chosen)
     named = {_ALIASES.get(name, name): value for name, value in chosen.items()}
     if "custom_op_fusion_types" in named:
         named["custom_op_fusion_types"] = ",".join(named["custom_op_fusion_types"]) or "none"
     return found | named
+
+
+# The limits of the settings that Inductor's options give, and the names of the options.
+_INDUCTORS: dict[str, tuple[str, tuple[float, float]]] = {
+    "collective_benchmark_nruns": ("collective_benchmark_nruns", _NRUNS),
+    "collective_autotune_timeout": ("collective_benchmark_timeout", _TIMEOUT_S),
+}
+
+
+def _of_inductor(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that Inductor's changed options give, within cotune's limits; none that the user gives to cotune itself."""
+    found = {}
+    for name, value in compat.changed_benchmark_options().items():
+        if name in chosen or settings_file.given(name) is not None:
+            continue
+        option, (least, most) = _INDUCTORS[name]
+        if name == "collective_benchmark_nruns":
+            least = max(least, _fewest_rounds(most))
+        if (used := _within(value, least, most, is_whole=name == "collective_benchmark_nruns")) is not None:
+            found[name] = used
+        if used is None or used != value:
+            _warn_of_inductor(option, repr(value), name, "its default" if used is None else repr(used))
+    return found
+
+
+def _fewest_rounds(most: float) -> int:
+    """The setting min_rounds if the user gives it: no more rounds than the most can be wanted, or the group is refused."""
+    fewest = settings_file.given("min_rounds")
+    return min(int(fewest.value), int(most)) if fewest is not None and fewest.value.isdecimal() else 1
+
+
+def _within(value: Any, least: float, most: float, is_whole: bool) -> float | None:
+    """The nearest value in the limits; None for what is no number."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        return None
+    nearest = min(max(value, least), most)
+    return int(nearest) if is_whole else nearest
+
+
+@functools.cache
+def _warn_of_inductor(option: str, value: str, name: str, used: str) -> None:
+    # All ranks have the same options, or a tune names the setting that differs.
+    log.log(
+        logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+        "torch._inductor.config.%s is %s, which the setting %s cannot be; %s counts. Give %s to cotune.torch.enable(), in the "
+        "settings file or as COTUNE_%s for another value",
+        option, value, name, used, name, name.upper(),
+    )  # fmt: skip
 
 
 # The default of the setting collective_autotune_timeout.

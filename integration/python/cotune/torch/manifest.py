@@ -4,7 +4,8 @@ The first program operator of each group carries it, so that its first run can t
 the graph at once. It may differ from rank to rank, as graphs may: those programs are tuned that all
 ranks have (agreement.py). It is text, so that it survives the caches of compiled graphs:
 "rows 8,32: PROGRAM | any rows 4,16: PROGRAM", which integration/torch/manifest.h reads, too. "any" marks a program with
-dynamic rows: it may be tuned for these (owners.py chooses some of them), and is called with others. A first part "graph DIGEST"
+dynamic rows: it may be tuned for these (owners.py chooses some of them), and is called with others. "chosen" marks one whose
+row counts the user has chosen: it is tuned for all of them, also if they are those of the grid. A first part "graph DIGEST"
 names a graph that can be compared with what it is without programs (whole_graph.py).
 """
 
@@ -38,14 +39,20 @@ _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A program of a manifest, with the row counts for which it is tuned, or may be if it has any rows."""
+    """A program of a manifest, with the row counts for which it is tuned, or may be if it has any rows.
+
+    Attributes:
+      has_chosen_rows: it has any rows, and the user has chosen these.
+    """
 
     text: str
     rows: tuple[int, ...]
     has_any_rows: bool = False
+    has_chosen_rows: bool = False
 
     def __str__(self) -> str:
-        head = "any rows" if self.has_any_rows else "rows"
+        word = "chosen " if self.has_chosen_rows else "any " if self.has_any_rows else ""
+        head = f"{word}rows"
         return f"{head} {','.join(map(str, self.rows))}: {self.text}"
 
 
@@ -59,6 +66,11 @@ def has_any_rows(region: Region) -> bool:
     if region.program.first_collective_type().rows == ONE:
         return False
     return not isinstance(_rows(region), int)
+
+
+def has_chosen_rows(region: Region, settings: Settings) -> bool:
+    """Returns true if the rows of a region's program are dynamic, and rows_of() are those that the user has chosen."""
+    return has_any_rows(region) and bool(_chosen_rows(region.program, region.world_size, settings))
 
 
 def _rows(region: Region) -> Any:
@@ -118,10 +130,10 @@ def why_no_argument(what: str, text: str) -> str:
 
 def manifest_text(entries: list[Entry], graph_digest: str = "") -> str:
     """The manifest of programs in the order in which they are given; equal programs are one."""
-    rows: dict[tuple[str, bool], set[int]] = {}
+    rows: dict[tuple[str, bool, bool], set[int]] = {}
     for entry in entries:
-        rows.setdefault((entry.text, entry.has_any_rows), set()).update(entry.rows)
-    merged = [Entry(text, tuple(sorted(each)), any_) for (text, any_), each in rows.items()]
+        rows.setdefault((entry.text, entry.has_any_rows, entry.has_chosen_rows), set()).update(entry.rows)
+    merged = [Entry(text, tuple(sorted(each)), *marks) for (text, *marks), each in rows.items()]
     head = [f"{_GRAPH_WORD}{graph_digest}"] if graph_digest else []
     return _SEPARATOR.join([*head, *map(str, merged)])
 
@@ -138,9 +150,9 @@ def parse_manifest(text: str) -> list[Entry]:
     parts = text.split("|")
     for part in parts[1:] if graph_digest_of(text) else parts:
         head, _, program = part.partition(":")
-        head = head.strip()
-        rows = head.removeprefix("any ").removeprefix("rows ").split(",")
-        entries.append(Entry(program.strip(), tuple(map(int, rows)), head.startswith("any ")))
+        word, _, counts = head.strip().rpartition("rows ")
+        rows, is_chosen = tuple(map(int, counts.split(","))), word == "chosen "
+        entries.append(Entry(program.strip(), rows, is_chosen or word == "any ", is_chosen))
     return entries
 
 

@@ -77,9 +77,10 @@ class TextTest(unittest.TestCase):
             manifest.Entry(a, (8, 32)),
             manifest.Entry("program b", (1,)),
             manifest.Entry(a, (4, 16), has_any_rows=True),
+            manifest.Entry(a, (4, 16), has_any_rows=True, has_chosen_rows=True),
         ]
         text = manifest.manifest_text(entries)
-        self.assertEqual(text, f"rows 8,32: {a} | rows 1: program b | any rows 4,16: {a}")
+        self.assertEqual(text, f"rows 8,32: {a} | rows 1: program b | any rows 4,16: {a} | chosen rows 4,16: {a}")
         self.assertEqual(manifest.parse_manifest(text), entries)
 
     def test_equal_programs_are_one(self) -> None:

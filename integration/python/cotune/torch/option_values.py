@@ -37,11 +37,11 @@ def _is_seconds(value: Any) -> bool:
 
 
 # More row counts than a tune measures in any sensible time.
-_SIZES_MAX = 64
+SIZES_MAX = 64
 
 
 def _is_sizes(value: Any) -> bool:
-    if not isinstance(value, list | tuple) or not 1 <= len(value) <= _SIZES_MAX:
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= SIZES_MAX:
         return False
     return all(isinstance(each, int) and not isinstance(each, bool) and 0 < each < 2**40 for each in value)
 
@@ -62,8 +62,8 @@ _ALLOWED = {
     "races_plain": _SWITCH,
     "races_plain_budget_s": (_is_seconds, "a number of seconds above 0 and up to 3600"),
     "tables": _SWITCH,
-    "rows": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of rows"),
-    "collective_multi_kernel_hints": (_is_sizes, f"a list of 1 to {_SIZES_MAX} positive numbers of bytes"),
+    "rows": (_is_sizes, f"a list of 1 to {SIZES_MAX} positive numbers of rows"),
+    "collective_multi_kernel_hints": (_is_sizes, f"a list of 1 to {SIZES_MAX} positive numbers of bytes"),
     **job_settings.ALLOWED,
 }
 

@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Callable, Iterable
 
 from cotune.torch.collective_key import Key, key_of
-from cotune.torch.manifest import Entry, bytes_of, grid
+from cotune.torch.manifest import Entry, bytes_of
 from cotune.torch.program_text import ALL, ONE, SHARE, Program, parse
 
 # A size that is called less often is not tuned.
@@ -121,7 +121,7 @@ class Owner:
       text: of the program.
       name: short, equal on all ranks.
       meetings: how often the ranks have met for its sizes.
-      has_chosen_sizes: its sizes are not those of the fixed grid.
+      has_chosen_sizes: the user has chosen its sizes, so that all of them are worth the time.
       is_closed: no size is tuned any more: on CUDA after the first tune, and in a group that does not tune.
     """
 
@@ -131,8 +131,7 @@ class Owner:
         self.meetings = 0
         self.is_closed = False
         self._sizes = Sizes(entry, ranks)
-        # The user has chosen the sizes, so that all of them are worth the time.
-        self.has_chosen_sizes = list(entry.rows) != grid(_parsed(entry.text), ranks)
+        self.has_chosen_sizes = entry.has_chosen_rows
         self._settled: set[int] = set()  # places in the grid, as all numbers here
         self._by_pytorch: set[int] = set()  # those at which PyTorch's form runs
         # The counters of sizes that were called and are not settled, in the order of their first calls.

@@ -55,6 +55,14 @@ _tunes: dict[str, _RunningTune] = {}  # by the name of the group, whose calls co
 _failures_shown: set[tuple[str, str]] = set()  # (group, error)
 
 
+def _forget(name: str) -> None:
+    """Forgets which failures of a group were shown: another group may have its name later."""
+    _failures_shown.difference_update([each for each in _failures_shown.copy() if each[0] == name])
+
+
+groups.when_dropped(_forget)
+
+
 def show_tables(shows: bool) -> None:
     """Whether a tune prints its table on global rank 0, to standard error."""
     global _shows_tables

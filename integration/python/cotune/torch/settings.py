@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cotune.torch.option_values import check
+from cotune.torch import settings_file
+from cotune.torch.log import log
+from cotune.torch.option_values import SIZES_MAX, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Settings:
       export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
       rows: the row counts at which programs with dynamic rows are tuned, all of them at the first call. A count of which the
         ranks have no equal shares is left out if a program needs them. Empty: those of a fixed grid, as they come.
-      collective_multi_kernel_hints: the same by the bytes of a program's first collective.
+      collective_multi_kernel_hints: the same by the bytes of a program's first collective. Those of the variable or of the
+        settings file if neither these nor rows are given.
     """
 
     epilogues: bool = True
@@ -39,4 +42,21 @@ class Settings:
     def of(cls, **options: Any) -> Settings:
         """Settings of named options. Raises TypeError for an unknown name or another type."""
         check(options)
+        if "rows" not in options and "collective_multi_kernel_hints" not in options:
+            options["collective_multi_kernel_hints"] = _hints_outside()
         return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in options.items()})
+
+
+def _hints_outside() -> tuple[int, ...]:
+    """The sizes in bytes that the variable or the settings file gives; none, with a warning, for a value that gives none."""
+    given = settings_file.given("collective_multi_kernel_hints")
+    if given is None:
+        return ()
+    try:
+        hints = tuple(each for each in settings_file.sizes_bytes(given.value) if each > 0)
+        if len(hints) > SIZES_MAX:
+            raise ValueError(f"it has {len(hints)} sizes, and compiled graphs take at most {SIZES_MAX}")
+    except ValueError as failure:
+        log.warning("collective_multi_kernel_hints does not count for compiled graphs (%s): %s", given.origin, failure)
+        return ()
+    return hints

@@ -1,0 +1,111 @@
+"""Which settings of cotune the user gives outside of the program: in the settings file and by COTUNE_ variables.
+
+The library resolves settings by itself when a group is made. Here is read what decides before: which settings are
+given at all, where, and the sizes that compiled graphs need. A file that cannot be read gives nothing, because the
+library refuses it with the line that is wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+
+_LINE = re.compile(r"""\s*(?P<name>[\w.-]+)\s*=\s*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)'|(?P<bare>[^#]*))""")
+_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = r"(\d+)([KMGT]?)"
+_RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)(?P<unit>[KMGT]?)))?)?", re.IGNORECASE)
+# The largest size that a setting may have, and more sizes than any tune has.
+_SIZE_BYTES_MAX = 2**40
+_SIZES_MAX = 1000
+# The other names of settings that are asked for here.
+_ALIASES = {"force": ("force_choice",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """The value of a setting, as text, and the place that gives it: a variable, or "PATH:LINE"."""
+
+    value: str
+    origin: str
+
+
+def given(name: str) -> Given | None:
+    """What the user gives for a setting. The variable counts more than the file; None: neither has it."""
+    names = (name, *_ALIASES.get(name, ()))
+    for each in names:
+        variable = f"COTUNE_{each.upper()}"
+        if value := os.environ.get(variable):
+            return Given(value, variable)
+    in_file = _in_file()
+    return next((in_file[each] for each in names if each in in_file), None)
+
+
+def path() -> pathlib.Path | None:
+    """The settings file: that of COTUNE_CONFIG, or the user's own if it exists. None without one."""
+    if named := os.environ.get("COTUNE_CONFIG"):
+        return pathlib.Path(named)
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    if not folder.startswith("/"):
+        home = os.environ.get("HOME", "")
+        if not home.startswith("/"):
+            return None
+        folder = f"{home}/.config"
+    found = pathlib.Path(folder, "cotune", "config.toml")
+    return found if found.exists() else None
+
+
+def _in_file() -> dict[str, Given]:
+    """The settings of the file that are cotune's own, by the names that they have there."""
+    if (file := path()) is None:
+        return {}
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    found: dict[str, Given] = {}
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("["):
+            break  # a section has the settings of one backend, as all after it
+        matched = _LINE.match(line)
+        if matched:
+            found[matched["name"]] = Given(_value(matched), f"{file}:{number}")
+    return found
+
+
+def _value(matched: re.Match[str]) -> str:
+    if matched["double"] is not None:
+        return re.sub(r"\\(.)", r"\1", matched["double"])
+    return matched["single"] if matched["single"] is not None else matched["bare"].strip()
+
+
+def sizes_bytes(text: str) -> tuple[int, ...]:
+    """The sizes of a text such as "1K:16M:x2", "1K:64K:+4K" or "4K,1M", ascending. Raises ValueError for a text that is none."""
+    found: set[int] = set()
+    for part in text.split(","):
+        found.update(_range(part))
+        if len(found) > _SIZES_MAX:
+            raise ValueError(f"{text!r} has more than {_SIZES_MAX} sizes")
+    return tuple(sorted(found))
+
+
+def _range(text: str) -> list[int]:
+    matched = _RANGE.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"{text!r} is no size; write for example 64K, 1K:16M:x2, 1K:64K:+4K or 1K,3M,100")
+    first = _bytes(matched[1], matched[2])
+    last = first if matched[3] is None else _bytes(matched[3], matched[4])
+    step = 0 if matched["step"] is None else _bytes(matched["step"], matched["unit"])
+    factor = 1 if matched["step"] is not None else int(matched["factor"] or 2)
+    has_no_step = last > first and first * factor + step <= first
+    if max(first, last) > _SIZE_BYTES_MAX or last < first or has_no_step:
+        raise ValueError(f"{text!r} is no range of sizes from the smaller to the larger one, up to 1T")
+    found = [first]
+    while len(found) <= _SIZES_MAX and (size := found[-1] * factor + step) <= last and size > found[-1]:
+        found.append(size)
+    return found
+
+
+def _bytes(number: str, unit: str) -> int:
+    return int(number) * _BYTES[unit.upper()]
