@@ -61,7 +61,7 @@ def settings_text(settings: "Mapping[str, object] | None") -> str | None:
 
 # Settings that an argument of Group gives, and that would not count here.
 _ARGUMENTS = {"memory": "memory"}
-# What is between the parts of a list, if it is no comma.
+# The separator of a list, if it is no comma.
 _SEPARATORS = {"plugin_path": ":"}
 
 

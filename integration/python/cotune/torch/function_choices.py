@@ -398,7 +398,7 @@ def _version(ways: Sequence[Registered], process_group: Any) -> str:
 
 
 def _callable_text(function: Any, outer: tuple[Any, ...]) -> str:
-    """What decides the behaviour of a callable, as text without addresses of memory: code, defaults and closure.
+    """Returns all that decides the behaviour of a callable, as text without addresses of memory: code, defaults and closure.
 
     `outer`: the values whose texts hold this one, because a closure may hold its own function.
     """
@@ -412,7 +412,7 @@ def _callable_text(function: Any, outer: tuple[Any, ...]) -> str:
         held = (function.__defaults__, named, [_held_by(cell) for cell in function.__closure__ or ()])
         return f"{_code_text(function.__code__)} {_value_text(held, (*outer, function))}"
     # An object with __call__, or a function of C.
-    call = getattr(type(function), "__call__", None)
+    call = getattr(type(function), "__call__", None)  # noqa: B004  its code is wanted
     code = f" {_code_text(call.__code__)}" if isinstance(call, types.FunctionType) else ""
     state = sorted(getattr(function, "__dict__", {}).items()) if code else ()
     name = getattr(function, "__qualname__", type(function).__qualname__)

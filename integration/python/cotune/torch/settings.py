@@ -26,8 +26,8 @@ class Settings:
       export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
       rows: the row counts at which programs with dynamic rows are tuned, all of them at the first call. A count of which the
         ranks have no equal shares is left out if a program needs them. Empty: those of a fixed grid, as they come.
-      collective_multi_kernel_hints: the same by the bytes of a program's first collective. Those of the variable or of the
-        settings file if neither these nor rows are given.
+      collective_multi_kernel_hints: the same by the bytes of a program's first collective. If neither is given, the hints of
+        the variable or of the settings file count.
     """
 
     epilogues: bool = True

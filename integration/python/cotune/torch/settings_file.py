@@ -32,7 +32,7 @@ class Given:
 
 
 def given(name: str) -> Given | None:
-    """What the user gives for a setting. The variable counts more than the file; None: neither has it."""
+    """Returns the value that the user gives for a setting. The variable counts more than the file; None: neither has it."""
     names = (name, *_ALIASES.get(name, ()))
     for each in names:
         variable = f"COTUNE_{each.upper()}"
