@@ -152,13 +152,14 @@ TEST(RandomRegionTest, MostProgramsThatReduceRowsHaveAFusedChoice) {
   }
 }
 
-// The default of max_fusion_depth is what leaves most of the others without a region.
+// The default of max_fusion_depth leaves most of the others without a region; 8 is its largest
+// value.
 TEST(RandomRegionTest, NearlyAllHaveAFusedChoiceIfRegionsMayBeDeep) {
   for (const int world_size : {2, 8}) {
-    const Coverage coverage = CoverageOf(world_size, FusionRules{.max_depth = 12});
+    const Coverage coverage = CoverageOf(world_size, FusionRules{.max_depth = 8});
     Print(world_size, coverage);
-    EXPECT_GE(coverage.with_choice * 100, coverage.programs * 99);
-    EXPECT_GE(coverage.with_row_kernel * 100, coverage.programs * 98);
+    EXPECT_GE(coverage.with_choice * 100, coverage.programs * 98);
+    EXPECT_GE(coverage.with_row_kernel * 100, coverage.programs * 93);
   }
 }
 
