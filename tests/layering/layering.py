@@ -42,10 +42,10 @@ FOLDERS = {
     "examples": ["plugins/api", "integration/capi"],
     "cli": ["core", "fusion", "hierarchy", "gpu", "plugins/api", "integration"],
     "benchmarks": ["core", "fusion", "hierarchy", "plugins", "sync", "integration"],
-    "benchmarks/cuda": ["core", "plugins/cuda", "gpu/driver", "plugins/loader", "plugins/sdk"],
+    "benchmarks/cuda": ["core", "fusion", "plugins/cuda", "gpu/driver", "plugins/loader", "plugins/sdk"],
     "benchmarks/gpu": ["core", "gpu", "integration", "plugins/api", "plugins/loader"],
     "tests": ["core", "fusion", "hierarchy", "plugins", "sync", "integration", "cli"],
-    "tests/gpu": ["core", "gpu", "integration"],
+    "tests/gpu": ["core", "gpu", "integration", "plugins/cuda"],
     "tests/simulated": ["core", "fusion", "sync"],
 }
 # Folders that have their rules before their first file.
