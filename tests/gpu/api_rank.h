@@ -109,7 +109,7 @@ Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another s
 Status RunProgramCalls(ApiRank& rank, const Flags& flags);
 // Tunes residual + norm of --rows and --columns while faulty_nvrtc.cc puts a fault into its
 // kernels, and compares a call after it. --wrong none|some|all: how many of the choices that reduce
-// rows inside of the collective the tune has to find wrong; it has to find all others right.
+// rows inside of the collective the tune has to find wrong; unfused choices have to be right.
 Status RunKernelFault(ApiRank& rank, const Flags& flags);
 // --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocks 1: in
 // cudaStreamSynchronize, --program 1: of a program, 2: of one that a fused choice runs

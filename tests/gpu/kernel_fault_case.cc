@@ -10,9 +10,13 @@
 namespace cotune::gputest {
 namespace {
 
+// Choices that have run.
 struct JudgedChoices {
-  std::vector<std::string> right;  // that reduce rows inside of the collective
-  std::vector<std::string> wrong;  // the others with rows
+  // Choices that reduce rows inside of the collective.
+  std::vector<std::string> right;
+  std::vector<std::string> wrong;
+  // Choices without rows.
+  std::vector<std::string> leaves_wrong;
   std::vector<std::string> unfused_wrong;
 };
 
@@ -24,7 +28,9 @@ JudgedChoices JudgedOf(const nlohmann::json& explained) {
       const bool is_wrong = choice.value("outcome", "") == "wrong_result";
       const bool has_rows = name.find("_rows?") != std::string::npos;
       const bool is_fused = name.find("fuse=") != std::string::npos;
-      if (is_wrong && !is_fused) judged.unfused_wrong.push_back(name);
+      if (is_wrong && !has_rows) {
+        (is_fused ? judged.leaves_wrong : judged.unfused_wrong).push_back(name);
+      }
       if (!has_rows) continue;
       // A choice that never ran is neither.
       const bool has_run = is_wrong || choice.value("time_us", nlohmann::json()).is_number();
@@ -41,6 +47,7 @@ std::string FaultOf(const JudgedChoices& judged, const std::string& wanted) {
   }
   if (wanted == "none") {
     if (!judged.wrong.empty()) return "found wrong: " + judged.wrong.front();
+    if (!judged.leaves_wrong.empty()) return "found wrong: " + judged.leaves_wrong.front();
     return judged.right.empty() ? "no choice with rows has run" : "";
   }
   if (judged.wrong.empty()) return "no choice is found wrong";

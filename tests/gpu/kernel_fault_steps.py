@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import time
 
 from rank_processes import transcript
 from step_types import Outcome, Step, Tree, judge
@@ -51,10 +52,11 @@ def kernel_fault_step(tree: Tree, ranks: int) -> Step:
         if listed.returncode != 0:
             return Outcome(False, f"kernel_faults ended with {listed.returncode}: {listed.stderr[-2000:]}")
         known = json.loads(listed.stdout)
+        until = time.monotonic() + step.limit_s
         missed = []
         for number, fault in enumerate([None, *known["faults"]]):
             folder = tree.work / f"kernel_fault-{step.ranks}-{number}"
-            why = run_fault(tree, step, known["nvrtc"], fault, folder, limit_s)
+            why = run_fault(tree, step, known["nvrtc"], fault, folder, min(limit_s, until - time.monotonic()))
             if why:
                 missed.append(f"{'right kernels' if fault is None else fault['name']}: {why}")
         return Outcome(not missed, "\n".join(missed) or f"{len(known['faults'])} faults were found")

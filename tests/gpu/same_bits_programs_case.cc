@@ -137,7 +137,9 @@ class ProgramBits {
   void Compare(const std::vector<Bytes>& right, const std::vector<Bytes>& seen,
                const std::string& what, const std::string& than) {
     for (size_t i = 0; i < seen.size(); ++i) {
+      // Batches differ in their numbers of rows, and no output of either is empty.
       const uint64_t bytes = std::min(right[i].size(), seen[i].size());
+      if (bytes == 0) rank_.findings().Wrong(what + ": an output is empty");
       if (std::equal(seen[i].begin(), seen[i].begin() + static_cast<int64_t>(bytes),
                      right[i].begin())) {
         continue;
