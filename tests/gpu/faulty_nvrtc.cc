@@ -47,7 +47,13 @@ void* OpenReal() {
 template <typename Function>
 Function* Real(const char* symbol) {
   static void* const library = OpenReal();
-  return reinterpret_cast<Function*>(dlsym(library, symbol));
+  void* const function = dlsym(library, symbol);
+  if (function == nullptr) {
+    std::fprintf(stderr, "faulty_nvrtc: the library of FAULTY_NVRTC_REAL has no function %s\n",
+                 symbol);
+    std::abort();
+  }
+  return reinterpret_cast<Function*>(function);
 }
 
 // Replaces all occurrences; returns whether there was one.
@@ -75,6 +81,7 @@ void NoteFault(const std::string& kernel) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): names of NVRTC.
 EXPORTED int nvrtcCreateProgram(void** program, const char* source, const char* name,
                                 int header_count, const char* const* headers,
                                 const char* const* header_names) {
@@ -121,3 +128,4 @@ EXPORTED int nvrtcGetCUBINSize(void* program, size_t* bytes) {
 EXPORTED int nvrtcGetCUBIN(void* program, char* code) {
   return Real<int(void*, char*)>("nvrtcGetCUBIN")(program, code);
 }
+// NOLINTEND(readability-identifier-naming)
