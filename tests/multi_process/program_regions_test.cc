@@ -26,17 +26,24 @@ constexpr int kRanks = 3;
 // The choice whose step runs the collective and the operation that reads its value.
 constexpr char kFused[] = "fake/two?fuse=1";
 
-// A tune of one program by two choices of the fake backend. The first runs collectives alone and
-// takes 30 ms; the second takes longer, and runs regions by the words of the test.
+// What the first choice takes where it is to win, and where a region of 2 ms is to win. On a
+// machine that stalls each process for tens of milliseconds, the default stays unless it is much
+// slower.
+constexpr int64_t kFastUs = 30'000;
+constexpr int64_t kSlowUs = 150'000;
+
+// A tune of one program by two choices of the fake backend. The first runs collectives alone; the
+// second takes three times as long, and runs regions by the words of the test.
 class ProgramRegions : public ::testing::Test {
  protected:
-  void Tune(const std::string& words, NumericsRule numerics = NumericsRule::kAny) {
+  void Tune(int64_t first_us, const std::string& words,
+            NumericsRule numerics = NumericsRule::kAny) {
     JobScript script = DefaultScript(folder_);
     script.settings.numerics = numerics;
     script.world_size = kRanks;
     script.collectives = {};
     script.calls = 0;
-    script.settings.collective_autotune_timeout_ns = 5 * kSecondNs;
+    script.settings.collective_autotune_timeout_ns = (first_us == kFastUs ? 5 : 60) * kSecondNs;
     // Values of silu have a bound, within which ranks may differ.
     script.programs = {
         "%0 = input f32 [R, 8]\n"
@@ -45,9 +52,9 @@ class ProgramRegions : public ::testing::Test {
         "return %2\n"};
     script.recipes = std::make_shared<TwinRecipes>(/*with_regions=*/true);
     script.fake_script = fmt::format(
-        "choice one default cost_us=30000 numerics=rank_order_f32; "
-        "choice two cost_us=90000 numerics=rank_order_f32 fuses=4 {}; parts",
-        words);
+        "choice one default cost_us={} numerics=rank_order_f32; "
+        "choice two cost_us={} numerics=rank_order_f32 fuses=4 {}; parts",
+        first_us, 3 * first_us, words);
     Run(script);
   }
 
@@ -75,9 +82,11 @@ class ProgramRegions : public ::testing::Test {
     script.programs = {
         "%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%s = all_reduce sum %x\n"
         "%t = add %s, %r\nreturn %t into %r, %s\n"};
-    script.fake_script =
-        "choice one default cost_us=30000 numerics=rank_order_f32; "
-        "choice two cost_us=90000 numerics=rank_order_f32 fuses=1 fuse_cost_us=2000; parts";
+    script.settings.collective_autotune_timeout_ns = 60 * kSecondNs;
+    script.fake_script = fmt::format(
+        "choice one default cost_us={} numerics=rank_order_f32; "
+        "choice two cost_us={} numerics=rank_order_f32 fuses=1 fuse_cost_us=2000; parts",
+        kSlowUs, 3 * kSlowUs);
     Run(script);
     ExpectWinner(kFused);
     for (size_t rank = 0; rank < kRanks; ++rank) {
@@ -107,39 +116,39 @@ class ProgramRegions : public ::testing::Test {
 };
 
 TEST_F(ProgramRegions, WinWhereTheyAreFaster) {
-  Tune("fuse_cost_us=2000");
+  Tune(kSlowUs, "fuse_cost_us=2000");
   ExpectWinner(kFused);
 }
 
 TEST_F(ProgramRegions, LoseWhereTheyAreSlower) {
-  Tune("fuse_cost_us=90000");
+  Tune(kFastUs, "fuse_cost_us=90000");
   ExpectWinner("fake/one");
   EXPECT_THAT(ranks_.LinesOf(0, "verdict "), Contains(HasSubstr(fmt::format(" {} ", kFused))))
       << ranks_.Transcript();
 }
 
 TEST_F(ProgramRegions, ThatAreWrongOnOneRankAreDroppedOnAll) {
-  Tune("fuse_cost_us=2000 wrong_epilogue_on=1");
+  Tune(kFastUs, "fuse_cost_us=2000 wrong_epilogue_on=1");
   ExpectDropped("wrong_result", "rank 1: wrong values");
 }
 
 TEST_F(ProgramRegions, WithOtherBitsOnOneRankAreDroppedOnAll) {
-  Tune("fuse_cost_us=2000 bits_differ_on=1");
+  Tune(kFastUs, "fuse_cost_us=2000 bits_differ_on=1");
   ExpectDropped("wrong_result", "other bits on rank 1 than on ranks 0, 2");
 }
 
 TEST_F(ProgramRegions, ThatDoNotCompileAreDropped) {
-  Tune("fuse_cost_us=2000 region_compile_fails");
+  Tune(kFastUs, "fuse_cost_us=2000 region_compile_fails");
   ExpectDropped("precompile_failed", "scripted: the region does not compile");
 }
 
 TEST_F(ProgramRegions, ThatHangOnOneRankAreDroppedAtTheDeadline) {
-  Tune("fuse_cost_us=2000 region_hangs_on=1");
+  Tune(kFastUs, "fuse_cost_us=2000 region_hangs_on=1");
   ExpectDropped("deadline", "rank 1 had not sent its data at the deadline");
 }
 
 TEST_F(ProgramRegions, ThatAreRefusedKeepTheReason) {
-  Tune("region_refused=too_many_rows");
+  Tune(kFastUs, "region_refused=too_many_rows");
   ExpectWinner("fake/one");
   EXPECT_THAT(ranks_.LinesOf(0, "refusal "),
               Contains(HasSubstr(" fake/two with fuse=1: too many rows")))
@@ -148,7 +157,7 @@ TEST_F(ProgramRegions, ThatAreRefusedKeepTheReason) {
 }
 
 TEST_F(ProgramRegions, OfNoKindKeepTheReasonOfTheBackend) {
-  Tune("fuse_cost_us=2000; refuse_regions no unit for them");
+  Tune(kFastUs, "fuse_cost_us=2000; refuse_regions no unit for them");
   ExpectWinner("fake/one");
   EXPECT_THAT(ranks_.LinesOf(0, "refusal "),
               Contains(HasSubstr(" fake with fuse=1: no unit for them")))
@@ -157,12 +166,12 @@ TEST_F(ProgramRegions, OfNoKindKeepTheReasonOfTheBackend) {
 
 // A flag asks the plugin to round every value.
 TEST_F(ProgramRegions, WinByTheSameNumericsIfThePluginRoundsEveryValue) {
-  Tune("fuse_cost_us=2000", NumericsRule::kSame);
+  Tune(kSlowUs, "fuse_cost_us=2000", NumericsRule::kSame);
   ExpectWinner(kFused);
 }
 
 TEST_F(ProgramRegions, AreRefusedByTheSameNumericsIfThePluginKeepsValuesWide) {
-  Tune("fuse_cost_us=2000 keeps_wide", NumericsRule::kSame);
+  Tune(kFastUs, "fuse_cost_us=2000 keeps_wide", NumericsRule::kSame);
   ExpectWinner("fake/one");
   EXPECT_THAT(ranks_.LinesOf(0, "refusal "),
               Contains(HasSubstr(" fake/two with fuse=1: keeps values wider than their dtype")))
@@ -170,7 +179,7 @@ TEST_F(ProgramRegions, AreRefusedByTheSameNumericsIfThePluginKeepsValuesWide) {
 }
 
 TEST_F(ProgramRegions, MayKeepValuesWideByAnyNumerics) {
-  Tune("fuse_cost_us=2000 keeps_wide");
+  Tune(kSlowUs, "fuse_cost_us=2000 keeps_wide");
   ExpectWinner(kFused);
 }
 

@@ -73,6 +73,7 @@ void ReportTune(const TuneReport& report, TestLink& link) {
                           fmt::join(outcome.late_ranks, ",")));
   for (const DatabaseEntry& entry : report.entries) {
     link.Report(fmt::format("winner {} {}", ToText(entry.cell.problem), entry.winner.id.text()));
+    link.Report(fmt::format("why {} {}", ToText(entry.cell.problem), entry.winner.why));
     for (const Verdict& verdict : entry.cell.verdicts) {
       link.Report(fmt::format("verdict {} {} {} {}", ToText(entry.cell.problem), verdict.id.text(),
                               OutcomeName(verdict.outcome), verdict.reason));

@@ -60,10 +60,10 @@ void SetDeadlines(JobScript& script, int64_t deadline_ns);
 
 // Runs the rank to its end. Reports
 //   "stage NAME", "cell done K", "outcome committed=1 measured=N known=N late=R,R",
-//   "winner PROBLEM ID", "verdict PROBLEM ID OUTCOME REASON", "refusal PROBLEM ID: REASON",
-//   "table DIGEST", "saved 1",
-//   "warning TEXT", "plugin ...", "calls right N", "program at N rows by ID" for each right call of
-//   a program, "error CODE ranks=R,R TEXT".
+//   "winner PROBLEM ID", "why PROBLEM SENTENCE" with times, "verdict PROBLEM ID OUTCOME REASON",
+//   "refusal PROBLEM ID: REASON", "table DIGEST", "saved 1", "warning TEXT", "plugin ...", "calls
+//   right N", "program at N rows by ID" for each right call of a program, "error CODE ranks=R,R
+//   TEXT".
 // Gives the documented exit code of the error, 0 when all went well, 4 for a wrong value.
 int RunRank(const JobScript& script, int rank, TestLink& link);
 
