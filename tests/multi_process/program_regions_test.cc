@@ -26,9 +26,9 @@ constexpr int kRanks = 3;
 // The choice whose step runs the collective and the operation that reads its value.
 constexpr char kFused[] = "fake/two?fuse=1";
 
-// What the first choice takes where it is to win, and where a region of 2 ms is to win. On a
-// machine that stalls each process for tens of milliseconds, the default stays unless it is much
-// slower.
+// The time of the first choice: the short one if it is to win, the long one if a region of 2 ms is
+// to win. A machine may stall each process for tens of milliseconds, and the default stays unless
+// it is much slower.
 constexpr int64_t kFastUs = 30'000;
 constexpr int64_t kSlowUs = 150'000;
 
