@@ -111,7 +111,8 @@ RULES = [
     ),
 ]
 LONG_LINE = Rule("long-line", f"lines of docs wrap at {COLUMNS_MAX} columns", re.compile(rf"^.{{{COLUMNS_MAX + 1},}}$"))
-HINTS = {rule.name: rule.hint for rule in [*RULES, LONG_LINE]}
+MERGE_MARKER = Rule("merge-marker", "a merge has left this line; resolve it", re.compile(r"^(<{7}|>{7}) "))
+HINTS = {rule.name: rule.hint for rule in [*RULES, LONG_LINE, MERGE_MARKER]}
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -142,6 +143,8 @@ def findings_of(path: pathlib.Path, text: str) -> list[Finding]:
                 found.append(Finding(str(path), sentence.line, rule.name, excerpt))
     if path.suffix == ".md":
         for number, line in prose_text.wrappable_lines(text):
+            if MERGE_MARKER.pattern.search(line):
+                found.append(Finding(str(path), number, MERGE_MARKER.name, line))
             if LONG_LINE.pattern.search(line):
                 found.append(Finding(str(path), number, LONG_LINE.name, f"{len(line)} columns"))
     return sorted(found)

@@ -114,6 +114,10 @@ class SourcesTest(unittest.TestCase):
         self.assertEqual(rules_in(page, "a.md"), [(1, "long-line")])
         self.assertEqual(rules_in(f"// {long}\n"), [])
 
+    def test_finds_what_a_merge_has_left(self):
+        page = "# Changes\n\n<<<<<<< HEAD\n- One.\n=======\n- Other.\n>>>>>>> branch\n"
+        self.assertEqual(rules_in(page, "a.md"), [(3, "merge-marker"), (7, "merge-marker")])
+
     def test_knows_which_files_have_prose(self):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "run"

@@ -222,6 +222,10 @@ inline double ShuffleXor(double value, int offset) {
   return std::bit_cast<double>(cpu::ExchangeInWarp(std::bit_cast<unsigned long long>(value),
                                                    static_cast<unsigned int>(offset)));
 }
+template <int kLanes>
+unsigned int OfFirstLane(unsigned int value) {
+  return static_cast<unsigned int>(cpu::ExchangeInWarp(value, threadIdx.x % kLanes));
+}
 inline void SyncWarp() { cpu::SyncLanes(); }
 
 // x87's 64 bits of mantissa hold every f64 and every integer here.

@@ -34,7 +34,7 @@ bool SyncBlock(bool value);
 
 // The block's memory, filled with noise when the block begins.
 unsigned char* BlockMemoryOf(unsigned int bytes);
-// The value that the lane gives whose index differs in the bit `offset`.
+// The value that the lane gives whose index is this one's with the bits of `offset` turned over.
 unsigned long long ExchangeInWarp(unsigned long long value, unsigned int offset);
 // Orders what lanes did before it in front of what they do behind it.
 void SyncLanes();

@@ -78,7 +78,7 @@ bool IsFusedName(std::string_view name) {
 }
 
 KernelUnit UnitOf(const LeafRegion& region, const Choice& choice) {
-  KernelUnit unit{SourceWith(choice.spec.source, LeafRegionText(region)),
+  KernelUnit unit{SourceWith(choice.spec.source, LeafRegionText(region, RowSideOf(choice.spec))),
                   NvrtcOptions(choice.spec)};
   // As parts are compiled, so that both give the same bits.
   unit.options.emplace_back("--fmad=false");

@@ -2,6 +2,7 @@
 // operations.
 #include "plugins/cuda/fused/fused_list.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +16,7 @@
 
 #include "core/problem/program_graph.h"
 #include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/cuda/fused/row_list.h"
 #include "plugins/cuda/group/call_record.h"
 #include "plugins/cuda/kernels/kernel_sources.h"
 #include "plugins/cuda/testing/part_graph.h"
@@ -327,6 +329,8 @@ TEST(LeafRegionTextTest, IsThatOfTheGoldenFile) {
     const bool is_golden = each.name == "casts_on_both_sides" || each.name == "numbers_of_rows" ||
                            each.name == "residual_norm" || each.name == "bucket_residual";
     if (is_golden) text += "// ---- " + each.name + "\n" + of_case;
+    if (each.name != "split_residual_norm") continue;
+    text += "// ---- split\n" + LeafRegionText(LeafRegionAt(each, 1, 3), RowSide::kSplit);
   }
   std::ifstream file("plugins/cuda/fused/leaf_region.golden");
   std::stringstream golden;
@@ -364,7 +368,8 @@ TEST(RowListTest, ClustersAreListedForFewRows) {
            "&pdl=1&row=" + std::to_string(row) + "&transport=lamport";
   };
   EXPECT_THAT(names(1), ::testing::IsSupersetOf({shape(8, 128), shape(2, 256), shape(1, 256)}));
-  EXPECT_EQ(names(1024), (std::vector<std::string>{shape(1, 512), shape(1, 256), "two_shot_rows"}));
+  EXPECT_EQ(names(1024), (std::vector<std::string>{shape(1, 512), shape(1, 256), "two_shot_rows",
+                                                   "two_shot_split_rows"}));
 }
 
 // Widths of models that are in use, each dtype, and all numbers of ranks: a kernel is listed.
@@ -385,6 +390,7 @@ TEST(RowListTest, RowsThatAreTooLongAreRefusedWithTheReason) {
   const auto choices = ListFused(NormRegion(65536, 16, 2, "f32"), {});
   ASSERT_TRUE(choices.has_value());
   for (const Choice& choice : *choices) {
+    if (choice.name == "two_shot_split_rows") continue;  // it has a reason of its own
     EXPECT_THAT(choice.reason, HasSubstr("more registers than there are"));
   }
 }
@@ -392,7 +398,9 @@ TEST(RowListTest, RowsThatAreTooLongAreRefusedWithTheReason) {
 // Two ranks exchange as many bytes in one exchange as in two.
 TEST(RowListTest, LargeRegionsOfManyRanksTakeTwoExchanges) {
   const auto reasons = [](uint64_t rows, int world_size) {
-    const std::vector<Choice> choices = ListFused(NormRegion(8192, rows, world_size), {}).value();
+    std::vector<Choice> choices = ListFused(NormRegion(8192, rows, world_size), {}).value();
+    std::erase_if(choices,
+                  [](const Choice& each) { return each.name.find("split") != std::string::npos; });
     return std::pair(choices.front().reason, choices.back().reason);
   };
   EXPECT_EQ(reasons(4096, 2).first, "");
@@ -400,6 +408,34 @@ TEST(RowListTest, LargeRegionsOfManyRanksTakeTwoExchanges) {
   EXPECT_THAT(reasons(4096, 4).first, HasSubstr("not offered above"));
   EXPECT_EQ(reasons(4096, 4).second, "");
   EXPECT_EQ(reasons(64, 4), std::pair(std::string(), std::string()));
+}
+
+// The owner of a row computes for all ranks what it can, which needs operands that all have.
+TEST(RowListTest, OwnersReduceRowsIfTheirOperandsAreReplicated) {
+  const auto listed = [](const char* flag, int world_size) {
+    const std::string text = fmt::format(
+        "program p\n%x = input bf16 [R, 8192]\n%r = input bf16 [R, 8192]{}\n"
+        "%g = input bf16 [1, 8192]\n%s = all_reduce sum %x\n%t = add %s, %r\n"
+        "%y = rms_norm %t, %g, eps=1e-6\nreturn %y, %t into %r\n",
+        flag);
+    const auto graph = ProgramGraph::Parse(text).value().Lower();
+    const LeafRegion region = LeafRegionOf(RegionOf(graph, 256, world_size)).value();
+    std::vector<Choice> choices = ListFused(region, {}).value();
+    std::erase_if(choices,
+                  [](const Choice& each) { return !each.name.starts_with("two_shot_split_rows"); });
+    // A choice that is listed is found by its name, and its kernel has the text of owners.
+    for (const Choice& choice : choices) {
+      const auto found = FindFused(region, choice.name, {});
+      EXPECT_EQ(found.has_value(), choice.reason.empty());
+      EXPECT_TRUE(!found || RowSideOf(found->spec) == RowSide::kSplit);
+    }
+    return choices;
+  };
+  EXPECT_EQ(listed(" replicated", 4).front().reason, "");
+  EXPECT_GT(listed(" replicated", 4).size(), 1u);
+  EXPECT_EQ(listed("", 4).front().reason,
+            "operations up to the last reduction read input 1, which is not replicated");
+  EXPECT_THAT(listed(" replicated", 2).front().reason, HasSubstr("two ranks exchange as many"));
 }
 
 TEST(RowListTest, OlderGpusHaveNoClusters) {
@@ -437,6 +473,7 @@ TEST(RowListTest, NumbersThatAreOverwrittenHaveNoClusters) {
              "%y = mul %f, %v\n%h = cast %y, to=bf16\nreturn %h, %v into %w\n"));
   const std::vector<Choice> choices = ListFused(*region, {}).value();
   for (const Choice& choice : choices) {
+    if (choice.name == "two_shot_split_rows") continue;  // refused, row_split_test
     EXPECT_EQ(choice.reason, "");
     EXPECT_EQ(choice.spec.row_blocks, 1) << choice.name;
   }

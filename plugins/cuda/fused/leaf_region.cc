@@ -294,10 +294,13 @@ class BucketCutter {
   std::vector<int> owners_;  // by value
 };
 
-std::string TextOf(const LeafPiece& piece) {
+std::string TextOf(const LeafPiece& piece, RowSide rows = RowSide::kWhole) {
   TextWriter to;
   WriteSource(piece.source.part, piece.source.stage(), to);
-  if (piece.sink.stage().kind == StageKind::kRows) {
+  if (rows == RowSide::kSplit) {
+    const auto split = SplitOf(piece.sink.part, piece.sink.stage());
+    WriteSplitRowSink(piece.sink.part, piece.sink.stage(), split.value(), to);
+  } else if (piece.sink.stage().kind == StageKind::kRows) {
     WriteRowSink(piece.sink.part, piece.sink.stage(), to);
   } else {
     WriteSink(piece.sink.part, piece.sink.stage(), to);
@@ -408,7 +411,7 @@ Result<LeafRegion> BareLeafRegion(const sdk::Problem& problem) {
   return LeafRegionOf(region);
 }
 
-std::string LeafRegionText(const LeafRegion& region) {
+std::string LeafRegionText(const LeafRegion& region, RowSide rows) {
   TextWriter to;
   to.Line("// Generated from a region of a program: the operations around its collective.");
   to.Line("#pragma once");
@@ -431,7 +434,7 @@ std::string LeafRegionText(const LeafRegion& region) {
   to.Line("using SinkOperands = OperandsOf<SinkArguments>;");
   to.Line("constexpr unsigned int kColumns = {};", region.columns);
   to.Blank();
-  return to.Take() + TextOf(region.pieces.front()) + "}  // namespace cotune::cuda\n";
+  return to.Take() + TextOf(region.pieces.front(), rows) + "}  // namespace cotune::cuda\n";
 }
 
 }  // namespace cotune::cuda

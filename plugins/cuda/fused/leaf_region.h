@@ -60,9 +60,15 @@ sdk::Result<LeafRegion> LeafRegionOf(const sdk::Program& region);
 // The region that has no operation around this collective. COTUNE_UNSUPPORTED as for others. Pure.
 sdk::Result<LeafRegion> BareLeafRegion(const sdk::Problem& problem);
 
+// The ranks that run the operations on a row after the collective.
+enum class RowSide {
+  kWhole,  // by each rank, for all rows
+  kSplit,  // in part by the owner of the row alone (parts/row_split.h), which has to be possible
+};
+
 // The text of the header program.cuh that kernels/region.cuh includes: the operations, with
 // neither names nor rows, so that one kernel serves every R. Pure.
-std::string LeafRegionText(const LeafRegion& region);
+std::string LeafRegionText(const LeafRegion& region, RowSide rows = RowSide::kWhole);
 
 }  // namespace cotune::cuda
 

@@ -11,6 +11,7 @@
 #include "plugins/cuda/choices/family_rules.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/parts/part_shape.h"
+#include "plugins/cuda/parts/row_split.h"
 
 namespace cotune::cuda {
 namespace {
@@ -28,10 +29,13 @@ struct Algorithm {
   std::string_view name;
   std::string_view source;  // in kernels/
   bool has_owners;          // each rank adds up a share of the rows, and sends the sums to all
+  bool splits;              // owners run the operations up to the reductions, too (row_split.h)
 };
+constexpr std::string_view kSplitSource = "all_reduce_two_shot_split_rows.cu";
 constexpr Algorithm kAlgorithms[] = {
-    {"one_shot_rows", "all_reduce_one_shot_rows.cu", false},
-    {"two_shot_rows", "all_reduce_two_shot_rows.cu", true},
+    {"one_shot_rows", "all_reduce_one_shot_rows.cu", false, false},
+    {"two_shot_rows", "all_reduce_two_shot_rows.cu", true, false},
+    {"two_shot_split_rows", kSplitSource, true, true},
 };
 
 struct RowShape {
@@ -152,8 +156,11 @@ std::vector<RowShape> ShapesOf(const LeafRegion& region, const Algorithm& algori
 uint64_t GridOf(const LeafRegion& region, const Algorithm& algorithm, const RowShape& shape) {
   const uint64_t leaves_of_block = shape.block_threads() * LeavesOfThread(region, shape);
   const uint64_t exchanges = algorithm.has_owners ? 2 : 1;
-  const uint64_t block_bytes = leaves_of_block * PacksOfLeaf(region) * kPackBytes * exchanges *
-                               static_cast<uint64_t>(region.problem.world_size);
+  const uint64_t leaf_bytes = leaves_of_block * PacksOfLeaf(region) * kPackBytes * exchanges;
+  // One pack for the numbers of a row at most for each thread.
+  const uint64_t number_bytes = algorithm.splits ? shape.block_threads() * kPackBytes : 0;
+  const uint64_t block_bytes =
+      (leaf_bytes + number_bytes) * static_cast<uint64_t>(region.problem.world_size);
   const uint64_t clusters = CeilDivide(RowsAtOnce(region, algorithm), shape.rows_of_block());
   const uint64_t most = kScratchBytes / (block_bytes * shape.blocks);
   return shape.blocks * std::max<uint64_t>(1, std::min(clusters, most));
@@ -174,7 +181,7 @@ double CostOf(const LeafRegion& region, const Algorithm& algorithm, const RowSha
   const double fold_us = 0.3 + 0.1 * leaves + 0.02 * static_cast<double>(shape.blocks);
   return exchanges * kExchangeUs +
          sent * static_cast<double>(sdk::ProblemBytes(region.problem)) / kBytesOfUs +
-         steps * fold_us * (algorithm.has_owners ? ranks : 1);
+         steps * fold_us * (algorithm.has_owners && !algorithm.splits ? ranks : 1);
 }
 
 Choice KernelOf(const LeafRegion& region, const Algorithm& algorithm) {
@@ -217,10 +224,15 @@ std::string ListingRefusalOf(const LeafRegion& region, const Algorithm& algorith
 }
 
 // Why no kernel runs the region; "": one does.
-std::string RefusalOf(const LeafRegion& region, const std::vector<RowShape>& shapes) {
+std::string RefusalOf(const LeafRegion& region, const Algorithm& algorithm,
+                      const std::vector<RowShape>& shapes) {
   constexpr uint64_t kBytesMax = 256 << 20;
   if (sdk::ProblemBytes(region.problem) > kBytesMax) {
     return fmt::format("rows are counted in 32 bits; not offered above {} bytes", kBytesMax);
+  }
+  if (algorithm.splits) {
+    const auto split = SplitOf(region.sink().part, region.sink().stage());
+    if (!split) return split.error().message;
   }
   if (!shapes.empty()) return "";
   return fmt::format("a thread would need more registers than there are, for rows of {} columns",
@@ -230,7 +242,7 @@ std::string RefusalOf(const LeafRegion& region, const std::vector<RowShape>& sha
 void AppendChoices(const LeafRegion& region, const Algorithm& algorithm, const ChoiceLimits& limits,
                    std::vector<Choice>& choices) {
   const std::vector<RowShape> shapes = ShapesOf(region, algorithm, limits);
-  std::string reason = RefusalOf(region, shapes);
+  std::string reason = RefusalOf(region, algorithm, shapes);
   if (reason.empty()) reason = ListingRefusalOf(region, algorithm);
   if (!reason.empty()) {
     choices.push_back(KernelOf(region, algorithm));
@@ -250,6 +262,10 @@ void AppendChoices(const LeafRegion& region, const Algorithm& algorithm, const C
 
 }  // namespace
 
+RowSide RowSideOf(const KernelSpec& spec) {
+  return spec.source == kSplitSource ? RowSide::kSplit : RowSide::kWhole;
+}
+
 std::vector<Choice> ListRowChoices(const LeafRegion& region, const ChoiceLimits& limits) {
   std::vector<Choice> choices;
   for (const Algorithm& algorithm : kAlgorithms) {
@@ -263,7 +279,7 @@ Result<Choice> FindRowChoice(const LeafRegion& region, std::string_view name,
   for (const Algorithm& algorithm : kAlgorithms) {
     if (name.substr(0, name.find('?')) != algorithm.name) continue;
     const std::vector<RowShape> shapes = ShapesOf(region, algorithm, limits);
-    if (const std::string reason = RefusalOf(region, shapes); !reason.empty()) {
+    if (const std::string reason = RefusalOf(region, algorithm, shapes); !reason.empty()) {
       return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, reason));
     }
     for (const RowShape& shape : shapes) {

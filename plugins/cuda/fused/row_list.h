@@ -18,6 +18,9 @@ std::vector<Choice> ListRowChoices(const LeafRegion& region, const ChoiceLimits&
 sdk::Result<Choice> FindRowChoice(const LeafRegion& region, std::string_view name,
                                   const ChoiceLimits& limits);
 
+// The ranks that run the operations on a row in the kernel of such a choice.
+RowSide RowSideOf(const KernelSpec& spec);
+
 }  // namespace cotune::cuda
 
 #endif  // COTUNE_PLUGINS_CUDA_FUSED_ROW_LIST_H_

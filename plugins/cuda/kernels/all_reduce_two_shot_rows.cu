@@ -2,40 +2,11 @@
 // that follow reduce rows. Every rank owns a share of the rows: it adds them up, and pushes the
 // sums to every peer. Each rank runs the operations that follow on all rows, as their sums arrive.
 // The threads of a row (part_rows.cuh) do so with one row of every owner in a step.
-#include "row_region.cuh"
+#include "row_owners.cuh"
 
 using namespace cotune::cuda;
 
 namespace {
-
-// Rows of the same number in the shares of all owners.
-struct OwnedRows {
-  unsigned int share;
-  unsigned int count;  // all rows of the value
-  unsigned int number;
-
-  __device__ __forceinline__ RowPlace Of(int owner) const {
-    const unsigned int row = static_cast<unsigned int>(owner) * share + number;
-    return {row, number < share && row < count};
-  }
-};
-
-// Sends the leaves of this rank to the owners of the rows. All loads are in flight at once.
-template <bool kIsAligned>
-__device__ __forceinline__ void SendToOwners(const KernelArguments& a, const Launch& launch,
-                                             const RowSlots& slots, const OwnedRows& owned,
-                                             const SourceArguments& source, bool is_open) {
-  RowPacks packs[kPeers];
-#pragma unroll
-  for (int hop = 0; hop < kPeers; ++hop) {
-    LoadSourceOfRow<kIsAligned>(source, owned.Of(PeerAfter(a.rank, hop)), packs[hop]);
-  }
-#pragma unroll
-  for (int hop = 0; hop < kPeers; ++hop) {
-    const int peer = PeerAfter(a.rank, hop);
-    if (is_open) SendRow(launch.Scratch(peer), slots, a.rank, owned.Of(peer), packs[hop]);
-  }
-}
 
 // The rows of a step that peers own.
 template <bool kIsAligned>

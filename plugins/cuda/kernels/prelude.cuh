@@ -295,6 +295,11 @@ __device__ __forceinline__ float ShuffleXor(float value, int offset) {
 __device__ __forceinline__ double ShuffleXor(double value, int offset) {
   return __shfl_xor_sync(~0u, value, offset);
 }
+// The value of the first of each kLanes lanes, a power of two. All lanes take part.
+template <int kLanes>
+__device__ __forceinline__ unsigned int OfFirstLane(unsigned int value) {
+  return __shfl_sync(~0u, value, 0, kLanes);
+}
 // What lanes of a warp did before it, all of them see behind it.
 __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
 

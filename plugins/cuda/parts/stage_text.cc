@@ -106,6 +106,13 @@ class StageText {
     WriteRowStruct("RowSink", "SinkOperands");
   }
 
+  void WriteSplitRowSink(const RowSplit& split) {
+    given_ = 0;
+    split_ = &split;
+    PlanPasses();
+    WriteSplitStruct();
+  }
+
  private:
   const Value& value(int index) const { return program_.values[static_cast<size_t>(index)]; }
   bool IsInput(int index) const { return index < program_.input_count; }
@@ -201,7 +208,9 @@ class StageText {
         text = fmt::format("{}::FromBits({})", dtype, BitsName(v));
       } else if (is_kept || (stored.count(v) != 0 && HasBits(v))) {
         const std::string bits = fmt::format("{}::ToBits({})", dtype, UnroundedText(program_, v));
-        if (is_kept && written_.count(v) != 0) {
+        if (is_kept && is_tail_) {
+          to_.Line("const unsigned int {} = kept{}[j].Bits(i);", BitsName(v), v);
+        } else if (is_kept && written_.count(v) != 0) {
           to_.Line("const unsigned int {} = kHolds ? kept{}[j].Bits(i) : {};", BitsName(v), v,
                    bits);
         } else {
@@ -238,8 +247,11 @@ class StageText {
       const ProgramNode& node = NodeOf(program_, v);
       const std::string sum = fmt::format("SumOf(in{}, in{})", node.operands[0], node.operands[1]);
       const bool is_there = written_.count(v) != 0;
+      const std::string kept = fmt::format("kept{}[j]", v);
       to_.Line("const Leaf<{}> leaf{} = {};", DtypeText(value(v).dtype), v,
-               is_there ? fmt::format("kHolds ? kept{}[j] : {}", v, sum) : sum);
+               is_tail_   ? kept
+               : is_there ? fmt::format("kHolds ? {} : {}", kept, sum)
+                          : sum);
       if (!is_there) to_.Line("if constexpr (kHolds) kept{}[j] = leaf{};", v, v);
     }
   }
@@ -286,7 +298,8 @@ class StageText {
         targets.push_back(OutputValue(o));
       }
       OpenElementLoop();
-      ComputeElements(WideValuesOf(targets, LeafSums()), {targets.begin(), targets.end()});
+      ComputeElements(WideValuesOf(targets, is_tail_ ? Carried() : LeafSums()),
+                      {targets.begin(), targets.end()});
       for (const size_t o : group) {
         const int v = OutputValue(o);
         to_.Line("out{}.{}(i, {});", o, HasBits(v) ? "SetBits" : "Set",
@@ -392,8 +405,10 @@ class StageText {
     pass.targets.clear();
     for (const int v : pass.reductions) pass.targets.push_back(NodeOf(program_, v).operands[0]);
     for (const size_t o : pass.outputs) pass.targets.push_back(OutputValue(o));
-    pass.values = WideValuesOf(pass.targets);
+    const bool is_of_tail = split_ != nullptr && !pass.outputs.empty();
+    pass.values = WideValuesOf(pass.targets, is_of_tail ? Carried() : std::set<int>());
   }
+  std::set<int> Carried() const { return {split_->carried}; }
   static std::vector<Pass> InOrder(const std::map<uint64_t, Pass>& by_columns) {
     std::vector<Pass> passes;
     passes.reserve(by_columns.size());
@@ -431,6 +446,10 @@ class StageText {
     for (const int v : stage_.values) last_level_ = std::max(last_level_, LevelOf(v));
     for (int level = 0; level < last_level_; ++level) passes_of_levels_.push_back(PassesOf(level));
     passes_of_levels_.push_back(OutputPasses());
+    if (split_ != nullptr) {
+      if (!IsInput(split_->carried)) kept_ = Carried();
+      return;
+    }
     if (given_ >= 0) StoreEarly();
     FindKept();
   }
@@ -472,6 +491,21 @@ class StageText {
   // The struct that computes a row in three steps, with what a thread keeps between them. If a
   // value is given, the caller sets its leaves before the last step.
   void WriteRowStruct(const std::string& name, const char* operands) {
+    OpenRowStruct(name, operands);
+    to_.Open("__device__ __forceinline__ void LoadRow(unsigned long long row, bool is_there) {{");
+    LoadHeld(false);
+    for (const int v : Numbers(false)) SetNumber(v, "is_there");
+    to_.Close();
+    to_.Open(
+        "__device__ __forceinline__ void Finish(unsigned long long row, bool is_there, RowMemory& "
+        "memory) {{");
+    for (int level = 0; level <= last_level_; ++level) WriteLevel(level);
+    StoreNumbers();
+    to_.Close();
+    CloseStruct();
+  }
+  // The struct up to LoadShared.
+  void OpenRowStruct(const std::string& name, const char* operands) {
     to_.Line("template <bool kIsArrayAligned>");
     to_.Open("struct {} {{", name);
     to_.Line("{} a;", operands);
@@ -485,23 +519,63 @@ class StageText {
     for (const int v : Numbers(true)) SetNumber(v, "true");
     LoadHeld(true);
     to_.Close();
+  }
+  void WriteLevel(int level) {
+    ComputeNumbers(level);
+    for (const Pass& pass : passes_of_levels_[static_cast<size_t>(level)]) WritePass(pass);
+  }
+  void ComputeNumbers(int level) {
+    for (const int v : stage_.values) {
+      const bool is_number = !IsInput(v) && !IsWide(v) && !ReducesColumns(program_, v);
+      if (is_number && LevelOf(v) == level) ComputeNumber(v);
+    }
+  }
+
+  // The struct that computes a row in two parts (row_split.h). The owner of the row gives the
+  // leaves of the value, and runs Fold, which sets the carried value and the numbers. Other ranks
+  // set these from its message.
+  void WriteSplitStruct() {
+    OpenRowStruct("RowSink", "SinkOperands");
+    WriteSplitMembers();
     to_.Open("__device__ __forceinline__ void LoadRow(unsigned long long row, bool is_there) {{");
     LoadHeld(false);
+    to_.Close();
+    to_.Open(
+        "__device__ __forceinline__ void LoadNumbers(unsigned long long row, bool is_there) {{");
     for (const int v : Numbers(false)) SetNumber(v, "is_there");
     to_.Close();
     to_.Open(
-        "__device__ __forceinline__ void Finish(unsigned long long row, bool is_there, RowMemory& "
+        "__device__ __forceinline__ void Fold(unsigned long long row, bool is_there, RowMemory& "
         "memory) {{");
-    for (int level = 0; level <= last_level_; ++level) {
-      for (const int v : stage_.values) {
-        const bool is_number = !IsInput(v) && !IsWide(v) && !ReducesColumns(program_, v);
-        if (is_number && LevelOf(v) == level) ComputeNumber(v);
-      }
-      for (const Pass& pass : passes_of_levels_[static_cast<size_t>(level)]) WritePass(pass);
+    for (int level = 0; level < last_level_; ++level) WriteLevel(level);
+    for (size_t n = 0; n < split_->numbers.size(); ++n) {
+      to_.Line("number[{}] = {};", n, ValueName(split_->numbers[n]));
     }
+    to_.Close();
+    to_.Open("__device__ __forceinline__ void Store(unsigned long long row, bool is_there) {{");
+    is_tail_ = true;
+    for (size_t n = 0; n < split_->numbers.size(); ++n) {
+      to_.Line("const float {} = number[{}];", ValueName(split_->numbers[n]), n);
+    }
+    for (int level = 0; level <= last_level_; ++level) ComputeNumbers(level);
+    for (const Pass& pass : passes_of_levels_.back()) WritePass(pass);
     StoreNumbers();
     to_.Close();
     CloseStruct();
+  }
+  // The carried value and the numbers.
+  void WriteSplitMembers() {
+    const char* const dtype = DtypeText(value(split_->carried).dtype);
+    const std::string leaves =
+        fmt::format("{}{}", IsInput(split_->carried) ? "held" : "kept", split_->carried);
+    to_.Line("float number[{}];", split_->numbers.size());
+    to_.Line("static constexpr int kNumbers = {};", split_->numbers.size());
+    to_.Line("__device__ __forceinline__ Leaf<{}> Carried(int j) const {{ return {}[j]; }}", dtype,
+             leaves);
+    to_.Line(
+        "__device__ __forceinline__ void SetCarried(int j, const Leaf<{}>& leaf) {{ {}[j] = leaf; "
+        "}}",
+        dtype, leaves);
   }
 
   // Writes how the caller of a sink asks for the number of rows, and gives the leaves of the
@@ -733,6 +807,8 @@ class StageText {
   TextWriter& to_;
   bool returns_output_ = false;  // instead of storing it
   int given_ = -1;               // the input of which leaves are given
+  const RowSplit* split_ = nullptr;
+  bool is_tail_ = false;  // what is written now follows from the carried value of the split
   int last_level_ = 0;
   std::vector<std::vector<Pass>> passes_of_levels_;
   std::set<int> kept_;     // between passes, see FindKept
@@ -756,6 +832,11 @@ void WriteSink(const Program& program, const PartStage& stage, TextWriter& to) {
 
 void WriteRowSink(const Program& program, const PartStage& stage, TextWriter& to) {
   StageText(program, stage, 0, true, to).WriteRowSink();
+}
+
+void WriteSplitRowSink(const Program& program, const PartStage& stage, const RowSplit& split,
+                       TextWriter& to) {
+  StageText(program, stage, 0, true, to).WriteSplitRowSink(split);
 }
 
 void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to) {

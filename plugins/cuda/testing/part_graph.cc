@@ -150,6 +150,7 @@ sdk::Program PartOf(const ProgramGraph& part, uint64_t rows, uint64_t share_rows
   sdk::Program program;
   for (ValueIndex v = 0; v < static_cast<ValueIndex>(part.value_count()); ++v) {
     program.values.push_back(ValueOf(part.type(v), rows, share_rows));
+    program.values.back().is_replicated = part.is_replicated(v);
   }
   program.input_count = static_cast<int>(part.inputs().size());
   for (const ProgramNode& each : part.nodes()) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plugins/cuda/fused/fused_list.h"
+#include "plugins/cuda/parts/row_split.h"
 #include "plugins/cuda/testing/part_graph.h"
 
 namespace cotune::cuda {
@@ -173,6 +174,16 @@ std::vector<CaseText> RowTexts() {
        "program p\n%x = input f32 [R, 52]\n%w = input f32 [R, 1]\n%z = mul %x, %w\n"
        "%s = all_reduce sum %z\n%n = row_max %s\n%y = sub %s, %n\nreturn %y into %x, %n into %w\n",
        false, 4},
+      // The owner of a row adds the replicated stream, of which receivers need nothing.
+      {"split_residual_norm",
+       "program p\n%x = input bf16 [R, 264]\n%r = input bf16 [R, 264] replicated\n"
+       "%g = input bf16 [1, 264]\n%s = all_reduce sum %x\n%t = add %s, %r\n"
+       "%y = rms_norm %t, %g, eps=1e-6\nreturn %y, %t into %r\n"},
+      {"split_layer_norm_of_a_scaled_sum",
+       "program p\n%x = input f32 [R, 77]\n%r = input f32 [R, 77] replicated\n"
+       "%w = input f32 [R, 1]\n%s = all_reduce sum %x\n%h = mul %s, 0.5\n%t = sub %h, %r\n"
+       "%n = row_sum %t\n%m = row_max %t\n%v = mul %n, %w\n%u = mul %t, %v\n"
+       "%y = sub %u, %m\nreturn %y into %x, %n, %v, %t\n"},
       // No operation reduces rows, which are no whole leaves.
       {"bias_of_odd_columns",
        "program p\n%x = input bf16 [R, 77]\n%b = input bf16 [1, 77]\n%s = all_reduce sum %x\n"
@@ -208,9 +219,11 @@ constexpr std::string_view kAlgorithms[] = {"one_shot_leaves", "two_shot_leaves"
 
 // Several rows of a block, several warps, and clusters, in shapes that give a thread one leaf of
 // these rows or more, and threads that have none.
-void AddRowVariants(size_t number_of_case, int row_threads, std::vector<RegionVariant>& variants) {
+void AddRowVariants(size_t number_of_case, int row_threads, bool splits,
+                    std::vector<RegionVariant>& variants) {
   const auto add = [&](int world_size, int row_blocks, int threads_of_row, int threads) {
-    for (const char* const algorithm : {"one_shot_rows", "two_shot_rows"}) {
+    for (const char* const algorithm : {"one_shot_rows", "two_shot_rows", "two_shot_split_rows"}) {
+      if (!splits && std::string_view(algorithm) == "two_shot_split_rows") continue;
       variants.push_back(
           {number_of_case, algorithm, world_size, 1, threads_of_row, row_blocks, threads});
     }
@@ -261,7 +274,11 @@ std::vector<RegionVariant> RegionVariants() {
       if (!has_rows(c)) variants.push_back({c, algorithm, 3, 1 + static_cast<int>(c % 2)});
     }
   }
-  for (size_t c = rows_begin; c < rows_end; ++c) AddRowVariants(c, texts[c].row_threads, variants);
+  for (size_t c = rows_begin; c < rows_end; ++c) {
+    const LeafSide sink = LeafRegionAt({"", Parsed(texts[c])}, 8, 3).sink();
+    const bool splits = SplitOf(sink.part, sink.stage()).has_value();
+    AddRowVariants(c, texts[c].row_threads, splits, variants);
+  }
   // The bare collectives beside every case of their dtype, whatever its number of leaves a thread.
   const size_t bare_f32 = texts.size() - 2;
   const size_t bare_bf16 = texts.size() - 1;

@@ -12,6 +12,7 @@
 
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/cuda/fused/row_list.h"
 #include "plugins/cuda/testing/inlined_text.h"
 #include "plugins/cuda/testing/region_cases.h"
 #include "plugins/cuda/testing/region_mutants.h"
@@ -21,7 +22,7 @@ namespace {
 
 // The text of the kernel with all headers.
 std::string KernelText(const KernelSpec& spec, const LeafRegion& region) {
-  return InlinedText(SourceWith(spec.source, LeafRegionText(region)));
+  return InlinedText(SourceWith(spec.source, LeafRegionText(region, RowSideOf(spec))));
 }
 
 // The options of the compiler as macros, and the text of the kernel in a namespace.
