@@ -11,17 +11,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/problem/program_graph.h"
 #include "plugins/cuda/choices/copy_list.h"
+#include "plugins/cuda/fused/fused_list.h"
+#include "plugins/cuda/fused/fused_plan.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/testing/fake_driver.h"
+#include "plugins/cuda/testing/part_graph.h"
 
 namespace {
 
@@ -349,6 +355,119 @@ TEST_F(PlanTest, AKernelIsLaunchedWithoutAnAllocation) {
     EXPECT_EQ(enqueued.copies, 0);
     EXPECT_EQ(enqueued.allocations, 0u);
   }
+}
+
+// ---- Kernels that run the operations around a collective ----
+
+// The parameters of the last kernel that was launched.
+struct FusedParameters {
+  KernelArguments kernel{};
+  AnyPartArguments source{};
+  AnyPartArguments sink{};
+};
+FusedParameters last_fused;
+
+int KeepFusedParameters(void** parameters) {
+  // The driver reads as many operands as the kernel has; those of these tests have few.
+  constexpr size_t kBytes = sizeof(PartArguments<8>);
+  last_fused.kernel = *static_cast<const KernelArguments*>(parameters[0]);
+  std::memcpy(&last_fused.source, parameters[1], kBytes);
+  std::memcpy(&last_fused.sink, parameters[2], kBytes);
+  return 0;
+}
+
+constexpr char kResidualNorm[] =
+    "program p\n%x = input bf16 [R, 8192]\n%r = input bf16 [R, 8192] replicated\n"
+    "%g = input bf16 [1, 8192]\n%s = all_reduce sum %x\n%t = add %s, %r\n"
+    "%y = rms_norm %t, %g, eps=1e-6\nreturn %y, %t into %r\n";
+constexpr char kBias[] =
+    "program p\n%x = input bf16 [R, 1024]\n%b = input bf16 [1, 1024]\n"
+    "%s = all_reduce sum %x\n%y = add %s, %b\nreturn %y\n";
+
+class FusedPlanTest : public PlanTest {
+ protected:
+  static LeafRegion RegionAt(const char* text, uint64_t rows) {
+    const auto graph = ProgramGraph::Parse(text);
+    return LeafRegionOf(RegionOf(graph.value().Lower(), rows, 4)).value();
+  }
+  // The first choice that is listed with this beginning of its name.
+  static Choice ChoiceOf(const LeafRegion& region, std::string_view name) {
+    const std::vector<Choice> choices = ListFused(region, {}).value();
+    for (const Choice& choice : choices) {
+      if (choice.reason.empty() && choice.name.find(name) != std::string::npos) return choice;
+    }
+    ADD_FAILURE() << name << " is not listed";
+    return {};
+  }
+  // Launches the choice once on inputs and outputs that nobody reads; returns the allocations.
+  uint64_t Launch(const LeafRegion& region, const Choice& choice) {
+    driver_.kernels = 0;
+    driver_.label_of_kernel = KeepFusedParameters;
+    FusedPlan plan(*group_, region, choice, nullptr);
+    cotune_program_launch_t launch{};
+    launch.struct_size = sizeof(launch);
+    launch.inputs = inputs_.data();
+    launch.outputs = outputs_.data();
+    launch.stream.kind = COTUNE_STREAM_CUDA;
+    launch.deadline_ns = kDeadlineNs;
+    const uint64_t before = allocations;
+    const auto launched = plan.Launch(launch);
+    const uint64_t allocated = allocations - before;
+    EXPECT_TRUE(launched) << launched.error().message;
+    driver_.label_of_kernel = nullptr;
+    return allocated;
+  }
+  static void* At(uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+  std::vector<const void*> inputs_{At(0x1000), At(0x2000), At(0x3000)};
+  std::vector<void*> outputs_{At(0x4000), At(0x2000)};
+};
+
+TEST_F(FusedPlanTest, ARegionOfRowsIsOneKernelWithItsShape) {
+  for (const char* const name : {"one_shot_rows?cluster=2", "two_shot_split_rows?cluster=1"}) {
+    const LeafRegion region = RegionAt(kResidualNorm, 64);
+    const Choice choice = ChoiceOf(region, name);
+    EXPECT_EQ(Launch(region, choice), 0u);
+    EXPECT_EQ(driver_.kernels, 1);
+    EXPECT_EQ(driver_.last_blocks, static_cast<unsigned int>(choice.blocks));
+    EXPECT_EQ(last_fused.kernel.count, 64u * 8192);
+    EXPECT_EQ(last_fused.kernel.timeout_ticks, TicksOf(kDeadlineNs));
+    EXPECT_EQ(last_fused.source.operands[0], inputs_[0]);
+    // The collective's value stays in registers.
+    EXPECT_EQ(last_fused.sink.operands[0], nullptr);
+    EXPECT_EQ(last_fused.sink.operands[1], inputs_[1]);
+    EXPECT_EQ(last_fused.sink.operands[2], inputs_[2]);
+    EXPECT_EQ(last_fused.sink.operands[3], outputs_[0]);
+    EXPECT_EQ(last_fused.sink.operands[4], outputs_[1]);
+    EXPECT_EQ(last_fused.sink.rows, 64u);
+    EXPECT_EQ(last_fused.sink.is_aligned, 1u);
+  }
+}
+
+TEST_F(FusedPlanTest, ChunksAreThoseOfTheChoice) {
+  const LeafRegion region = RegionAt(kBias, 8192);
+  const Choice choice = ChoiceOf(region, "transport=flagged");
+  ASSERT_GT(choice.chunk_bytes, 0);
+  EXPECT_EQ(Launch(region, choice), 0u);
+  EXPECT_EQ(last_fused.kernel.chunk_bytes, choice.chunk_bytes);
+  EXPECT_EQ(driver_.last_blocks, static_cast<unsigned int>(choice.blocks));
+  EXPECT_EQ(last_fused.sink.operands[2], outputs_[0]);
+}
+
+// Kernels move whole vectors only if all of their operands begin at one.
+TEST_F(FusedPlanTest, OperandsThatAreNotAlignedAreToldToTheKernel) {
+  const LeafRegion region = RegionAt(kBias, 8);
+  inputs_[1] = At(0x2002);
+  Launch(region, ChoiceOf(region, "one_shot_leaves"));
+  EXPECT_EQ(last_fused.source.is_aligned, 1u);
+  EXPECT_EQ(last_fused.sink.is_aligned, 0u);
+}
+
+TEST_F(FusedPlanTest, NothingIsLaunchedForNoRows) {
+  const LeafRegion region = RegionAt(kBias, 0);
+  const LeafRegion some = RegionAt(kBias, 8);
+  Launch(region, ChoiceOf(some, "one_shot_leaves"));
+  EXPECT_EQ(driver_.kernels, 0);
 }
 
 }  // namespace

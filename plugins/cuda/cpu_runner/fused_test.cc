@@ -183,8 +183,8 @@ Ran RunCalls(size_t v, uint64_t rows, const RunOptions& options, bool special) {
 
 std::string NameOf(size_t v) {
   const RegionVariant& variant = Variants()[v];
-  return fmt::format("{} by {} on {} ranks, unroll {}", Cases()[variant.number_of_case].name,
-                     variant.algorithm, variant.world_size, variant.unroll);
+  return fmt::format("{} by {} {} on {} ranks, unroll {}", Cases()[variant.number_of_case].name,
+                     variant.algorithm, variant.transport, variant.world_size, variant.unroll);
 }
 
 TEST(FusedTest, ResultsHaveTheBitsOfTheUnfusedProgram) {
@@ -270,7 +270,8 @@ TEST(FusedTest, LateRanksAreWaitedFor) {
 
 // Kernels of other operations around one collective, or of none.
 bool FitTogether(const RegionVariant& a, const RegionVariant& b) {
-  if (a.algorithm != b.algorithm || a.world_size != b.world_size || a.unroll != b.unroll) {
+  if (a.algorithm != b.algorithm || a.world_size != b.world_size || a.unroll != b.unroll ||
+      a.transport != b.transport) {
     return false;
   }
   const LeafRegion first = LeafRegionAt(Cases()[a.number_of_case], 1, a.world_size);

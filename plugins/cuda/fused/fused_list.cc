@@ -44,6 +44,13 @@ constexpr KernelFamily kFamilies[] = {
      Shares::kOfRanks,
      kLeafModel,
      {NeedsNoSpareBits, NeedsBytesForTwoShot}},
+    {kAllReduce,
+     "two_shot_leaves",
+     "flagged",
+     "all_reduce_two_shot_flagged_leaves.cu",
+     Shares::kOfRanks,
+     kFlaggedModel,
+     {NeedsBytesForFlags}},
 };
 
 Result<void> CheckRanks(const LeafRegion& region) {

@@ -23,6 +23,7 @@ KernelArguments FusedPlan::ArgumentsOf(const cotune_program_launch_t& launch) co
   KernelArguments arguments = group_.arguments();
   arguments.count = count_;
   arguments.call = call_;
+  arguments.chunk_bytes = choice_.chunk_bytes;
   // A length of time, because a captured launch runs again later.
   const int64_t now_ns = group_.host().now_ns(group_.host().context);
   arguments.timeout_ticks =

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plugins/cuda/kernels/part_abi.h"
+#include "plugins/cuda/parts/row_text.h"
 #include "plugins/cuda/parts/stage_text.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/cuda/parts/value_text.h"

@@ -2,6 +2,7 @@
 // it: every rank computes its operand, pushes all of it to every peer, adds up by itself, and runs
 // the operations on the sum while that is in registers.
 #include "leaf_region.cuh"
+#include "region.cuh"
 
 using namespace cotune::cuda;
 

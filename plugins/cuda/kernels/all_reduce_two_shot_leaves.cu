@@ -2,6 +2,7 @@
 // it: every rank adds up its share of the computed operands and pushes the sum to every peer. Each
 // rank runs the operations that follow on all leaves of the sum, as they arrive.
 #include "leaf_region.cuh"
+#include "region.cuh"
 
 using namespace cotune::cuda;
 

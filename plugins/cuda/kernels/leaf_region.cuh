@@ -2,7 +2,7 @@
 // stores what follows from one leaf of the value.
 #pragma once
 
-#include "region.cuh"
+#include "region_leaf.cuh"
 
 namespace cotune::cuda {
 

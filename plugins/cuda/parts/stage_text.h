@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "plugins/cuda/parts/part_stages.h"
-#include "plugins/cuda/parts/row_split.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/sdk/program.h"
 
@@ -28,13 +27,6 @@ void WriteSource(const sdk::Program& program, const PartStage& stage, TextWriter
 // Defines the struct Sink, which is given a leaf of input 0 and stores the outputs. The stage
 // reduces no rows.
 void WriteSink(const sdk::Program& program, const PartStage& stage, TextWriter& to);
-// Defines the struct RowSink for a stage that reduces rows. Its threads are given their leaves of
-// a row of input 0. The text is that of the part, whose inputs stay in registers.
-void WriteRowSink(const sdk::Program& program, const PartStage& stage, TextWriter& to);
-// The same in two parts: Fold, which the owner of a row calls, and Store, for which other ranks set
-// the carried value and the numbers of the split.
-void WriteSplitRowSink(const sdk::Program& program, const PartStage& stage, const RowSplit& split,
-                       TextWriter& to);
 
 }  // namespace cotune::cuda
 

@@ -294,6 +294,19 @@ std::vector<RegionVariant> RegionVariants() {
       variants.push_back({2, algorithm, world_size, world_size == 4 ? 2 : 1});
     }
   }
+  // In chunks with flags: every other case, and all numbers of ranks.
+  const auto add_flagged = [&](size_t c, int world_size, int unroll) {
+    RegionVariant variant{c, "two_shot_leaves", world_size, unroll};
+    variant.transport = "flagged";
+    variants.push_back(variant);
+  };
+  for (size_t c = 0; c < texts.size(); c += 2) {
+    if (!has_rows(c)) add_flagged(c, 3, 1 + static_cast<int>(c / 2 % 2) * 3);
+  }
+  for (const int world_size : {2, 4, 8}) {
+    add_flagged(0, world_size, 2);
+    add_flagged(2, world_size, 1);
+  }
   // And pieces of both.
   for (size_t c = 0; c < texts.size(); ++c) {
     if (texts[c].name != "bucket_scaled" && texts[c].name != "bucket_residual") continue;
@@ -317,7 +330,8 @@ LeafRegion LeafRegionAt(const RegionCase& region, uint64_t rows, int world_size)
 KernelSpec SpecOf(const RegionVariant& variant, const LeafRegion& region) {
   const sdk::ElementType type = region.problem.type;
   const bool has_spare_bits = sdk::IsFloat(type) && type != sdk::ElementType::kF64;
-  const std::string_view transport = has_spare_bits ? "lamport" : "escape";
+  const std::string_view fitting = has_spare_bits ? "lamport" : "escape";
+  const std::string_view transport = variant.transport.empty() ? fitting : variant.transport;
   if (region.has_rows()) {
     const std::vector<Choice> choices = ListFused(region, {}).value();
     const auto choice = std::find_if(choices.begin(), choices.end(), [&](const Choice& each) {

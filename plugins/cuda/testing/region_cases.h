@@ -31,10 +31,11 @@ struct RegionVariant {
   std::string_view algorithm;
   int world_size = 2;
   int unroll = 1;
-  // The kernel of a region that has rows runs in this shape alone.
+  // The kernel of a region that has rows runs in this shape alone; other kernels run in any shape.
   int row_threads = 0;
   int row_blocks = 1;
-  int threads = 0;  // a block has so many
+  int threads = 0;               // a block has so many
+  std::string_view transport{};  // "": the one that fits the dtype
 };
 std::vector<RegionVariant> RegionVariants();
 

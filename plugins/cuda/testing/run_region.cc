@@ -64,6 +64,7 @@ void FusedCall::Launch(RanksOnCpu& ranks, int rank, PlainFunction kernel, const 
   FusedArguments arguments;
   arguments.kernel.count = region_.problem.count;
   arguments.kernel.call = call;
+  arguments.kernel.chunk_bytes = options_.chunk_bytes;
   arguments.kernel = ranks.ArgumentsOf(rank, arguments.kernel);
   arguments.source = SideArguments::OfSource(region_).Of(inputs.data(), outputs.data());
   arguments.sink = SideArguments::OfSink(region_).Of(inputs.data(), outputs.data());

@@ -22,6 +22,7 @@ struct RunOptions {
   unsigned int blocks = 2;   // or clusters, for a kernel of rows
   unsigned int threads = 8;  // at least one for each peer; a kernel of rows has its own
   size_t shift = 0;          // operands begin so many elements after an aligned address
+  int chunk_bytes = 512;     // for kernels that have chunks
   uint64_t seed = 1;
   int late_rank = -1;
 };

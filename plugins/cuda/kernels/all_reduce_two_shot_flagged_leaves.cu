@@ -1,0 +1,193 @@
+// all_reduce in two exchanges, in chunks with flags (all_reduce_two_shot_flagged.cu), with
+// elementwise operations before and after it: every rank adds up its share of the computed operands
+// and pushes the sum to every peer. Each rank runs the operations that follow on all leaves of the
+// sum. The same thread loads and stores all elements of a leaf, so that an output may overwrite an
+// input.
+#include "flagged.cuh"
+#include "leaf_region.cuh"
+
+using namespace cotune::cuda;
+
+namespace {
+
+// Leaves of a thread in flight; a leaf of several packs takes the registers of several.
+constexpr int kLeavesAtOnce = COTUNE_UNROLL > kLeafPacks ? COTUNE_UNROLL / kLeafPacks : 1;
+
+// The shares of the ranks, in leaves, and the chunks of a share. The packs of a chunk are whole
+// leaves, because chunks are a multiple of 32 packs.
+struct LeafChunks {
+  unsigned long long leaves;
+  unsigned long long share;
+  Chunks chunks;
+
+  __device__ __forceinline__ LeafChunks(unsigned long long elements, int chunk_bytes)
+      : leaves((elements + kLeafColumns - 1) / kLeafColumns),
+        share((leaves + COTUNE_WORLD_SIZE - 1) / COTUNE_WORLD_SIZE),
+        chunks(share * kLeafPacks, chunk_bytes) {}
+
+  __device__ __forceinline__ unsigned long long First(int owner, unsigned int c) const {
+    return owner * share + chunks.Begin(c) / kLeafPacks;
+  }
+  // Leaves of the chunk in the share of `owner`: the shares at the end may be short.
+  __device__ __forceinline__ unsigned int SizeOf(int owner, unsigned int c) const {
+    const unsigned long long begin = owner * share;
+    if (begin >= leaves) return 0;
+    const unsigned long long left = leaves - begin < share ? leaves - begin : share;
+    return chunks.SizeIn(left * kLeafPacks, c) / kLeafPacks;
+  }
+  __device__ __forceinline__ unsigned int Size(unsigned int c) const {
+    return chunks.Size(c) / kLeafPacks;
+  }
+  // Pack p of leaf i in the slot of a chunk. Packs of one number lie one after another, so that
+  // stores of a warp do.
+  __device__ __forceinline__ unsigned int At(unsigned int c, unsigned int i, int p) const {
+    return (static_cast<unsigned int>(p) * Size(c) + i) * kPackBytes;
+  }
+};
+
+// body(i, u): leaf i of a chunk, and its place among those that the thread has in flight.
+template <typename Body>
+__device__ __forceinline__ void ForLeavesAt(unsigned int at, unsigned int size, Body body) {
+#pragma unroll
+  for (int u = 0; u < kLeavesAtOnce; ++u) {
+    const unsigned int i = at + u * blockDim.x;
+    if (i < size) body(i, u);
+  }
+}
+
+class Kernel {
+ public:
+  __device__ __forceinline__ Kernel(const KernelArguments& a, const SourceArguments& source,
+                                    const SinkArguments& sink, Rounds& rounds)
+      : a_(a),
+        source_(source),
+        sink_(sink),
+        rounds_(rounds),
+        slots_(a),
+        work_(a.count, a.chunk_bytes) {}
+
+  __device__ __forceinline__ unsigned int chunks() const { return work_.chunks.count(); }
+
+  __device__ __forceinline__ void SendChunk(unsigned int c) const {
+    const unsigned int step = blockDim.x * kLeavesAtOnce;
+    for (unsigned int at = threadIdx.x; at < work_.Size(c); at += step) {
+      Leaf<Reduced> leaves[kPeers][kLeavesAtOnce];
+#pragma unroll
+      for (int hop = 0; hop < kPeers; ++hop) {
+        const int owner = PeerAfter(a_.rank, hop);
+        ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
+          leaves[hop][u] = LeafOfSource(source_, work_.First(owner, c) + i, a_.count);
+        });
+      }
+#pragma unroll
+      for (int hop = 0; hop < kPeers; ++hop) {
+        const int owner = PeerAfter(a_.rank, hop);
+        unsigned char* const slot = slots_.In(owner, a_.rank, rounds_.Number(c));
+        ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
+          if (!rounds_.IsOpen()) return;
+#pragma unroll
+          for (int p = 0; p < kLeafPacks; ++p) {
+            StoreToPeer(slot + work_.At(c, i, p), PackOf(leaves[hop][u], p));
+          }
+        });
+      }
+    }
+  }
+
+  // Chunk c was sent in round c; its sums are sent in round c + 1.
+  __device__ __forceinline__ void ReduceChunk(unsigned int c) const {
+    const unsigned int step = blockDim.x * kLeavesAtOnce;
+    for (unsigned int at = threadIdx.x; at < work_.SizeOf(a_.rank, c); at += step) {
+      Leaf<Reduced> own[kLeavesAtOnce];
+      Pack others[kLeavesAtOnce][kLeafPacks][kPeers];
+      Sink::Operands operands[kLeavesAtOnce];
+      ForOwnLeaves(at, c, [&](unsigned int i, int u) {
+        own[u] = LeafOfSource(source_, work_.First(a_.rank, c) + i, a_.count);
+#pragma unroll
+        for (int q = 0; q < kPeers; ++q) {
+          const unsigned char* const slot =
+              slots_.In(a_.rank, PeerAt(q, a_.rank), rounds_.Number(c));
+#pragma unroll
+          for (int p = 0; p < kLeafPacks; ++p) {
+            others[u][p][q] = LoadFromPeer(slot + work_.At(c, i, p));
+          }
+        }
+        operands[u] = LoadSink(sink_, work_.First(a_.rank, c) + i, a_.count);
+      });
+      ForOwnLeaves(at, c, [&](unsigned int i, int u) {
+        Pack sum[kLeafPacks];
+#pragma unroll
+        for (int p = 0; p < kLeafPacks; ++p) {
+          sum[p] = ReduceInRankOrder(PackOf(own[u], p), others[u][p], a_.rank);
+        }
+#pragma unroll
+        for (int hop = 0; hop < kPeers; ++hop) {
+          unsigned char* const slot =
+              slots_.Out(PeerAfter(a_.rank, hop), a_.rank, rounds_.Number(c + 1));
+#pragma unroll
+          for (int p = 0; p < kLeafPacks; ++p) StoreToPeer(slot + work_.At(c, i, p), sum[p]);
+        }
+        StoreSink(sink_, work_.First(a_.rank, c) + i, a_.count, operands[u], sum);
+      });
+    }
+  }
+
+  __device__ __forceinline__ void TakeSums(unsigned int c) const {
+    const unsigned int step = blockDim.x * kLeavesAtOnce;
+    for (unsigned int at = threadIdx.x; at < work_.Size(c); at += step) {
+#pragma unroll
+      for (int q = 0; q < kPeers; ++q) {
+        const int owner = PeerAt(q, a_.rank);
+        const unsigned char* const slot = slots_.Out(a_.rank, owner, rounds_.Number(c + 1));
+        Pack sums[kLeavesAtOnce][kLeafPacks];
+        Sink::Operands operands[kLeavesAtOnce];
+        ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
+#pragma unroll
+          for (int p = 0; p < kLeafPacks; ++p) {
+            sums[u][p] = LoadFromPeer(slot + work_.At(c, i, p));
+          }
+          operands[u] = LoadSink(sink_, work_.First(owner, c) + i, a_.count);
+        });
+        ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
+          StoreSink(sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[u]);
+        });
+      }
+    }
+  }
+
+ private:
+  template <typename Body>
+  __device__ __forceinline__ void ForOwnLeaves(unsigned int at, unsigned int c, Body body) const {
+    ForLeavesAt(at, work_.SizeOf(a_.rank, c), body);
+  }
+
+  const KernelArguments& a_;
+  const SourceArguments& source_;
+  const SinkArguments& sink_;
+  Rounds& rounds_;
+  const FlaggedSlots slots_;
+  const LeafChunks work_;
+};
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
+    cotune_kernel(const __grid_constant__ KernelArguments a,
+                  const __grid_constant__ SourceArguments source,
+                  const __grid_constant__ SinkArguments sink) {
+  BeginLaunch();
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
+  const Kernel kernel(a, source, sink, rounds);
+  const unsigned int count = kernel.chunks();
+  if (count == 0) return;
+  for (unsigned int round = 0; round < count + 2; ++round) {
+    if (round < count) kernel.SendChunk(round);
+    if (round == 0 && !rounds.Begin()) return;
+    if (round >= 1 && !rounds.WaitForFlags(round - 1)) return;
+    if (round >= 1 && round - 1 < count) kernel.ReduceChunk(round - 1);
+    if (round >= 2) kernel.TakeSums(round - 2);
+    if (round <= count) rounds.SetFlags(round);
+  }
+  rounds.End(count + 1);
+}
