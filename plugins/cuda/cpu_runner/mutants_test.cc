@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/problem/evaluated_value.h"
@@ -89,20 +90,22 @@ double WorstShareOf(const RegionMutant& mutant, PlainFunction kernel, uint64_t s
 }
 
 TEST(MutantsTest, TheCheckOfATuneFindsEveryFault) {
-  const std::vector<RegionMutant> mutants = RegionMutants();
+  std::vector<RegionMutant> mutants = RegionMutants();
+  for (RegionMutant& each : SplitMutants()) mutants.push_back(std::move(each));
   ASSERT_EQ(kFusedMutants.size(), mutants.size());
-  std::set<int> right_shapes;
+  std::set<std::pair<std::string_view, int>> right_shapes;
   for (size_t m = 0; m < mutants.size(); ++m) {
     const double share = WorstShareOf(mutants[m], kFusedMutants[m], m);
     fmt::print("{:>6.2f} % wrong: {}\n", 100 * share, mutants[m].name);
+    const std::pair shape(mutants[m].variant.algorithm, mutants[m].variant.row_blocks);
     if (mutants[m].is_right()) {
       EXPECT_EQ(share, 0) << mutants[m].name;
-      right_shapes.insert(mutants[m].variant.row_blocks);
+      right_shapes.insert(shape);
       continue;
     }
     EXPECT_GE(share, 0.01) << mutants[m].name;
     // The fault alone makes the difference: the right kernel of its shape ran before.
-    EXPECT_TRUE(right_shapes.contains(mutants[m].variant.row_blocks)) << mutants[m].name;
+    EXPECT_TRUE(right_shapes.contains(shape)) << mutants[m].name;
   }
 }
 

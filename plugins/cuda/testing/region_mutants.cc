@@ -8,14 +8,15 @@
 namespace cotune::cuda {
 namespace {
 
-// The case `residual_norm` on 3 ranks.
-RegionVariant VariantOf(int row_threads, int row_blocks, int threads) {
+// A case on 3 ranks.
+RegionVariant VariantOf(int row_threads, int row_blocks, int threads,
+                        std::string_view name = "residual_norm",
+                        std::string_view algorithm = "one_shot_rows") {
   const std::vector<RegionCase> cases = RegionCases();
-  const auto found = std::find_if(cases.begin(), cases.end(), [](const RegionCase& each) {
-    return each.name == "residual_norm";
-  });
+  const auto found = std::find_if(cases.begin(), cases.end(),
+                                  [&](const RegionCase& each) { return each.name == name; });
   return {static_cast<size_t>(found - cases.begin()),
-          "one_shot_rows",
+          algorithm,
           3,
           1,
           row_threads,
@@ -24,6 +25,22 @@ RegionVariant VariantOf(int row_threads, int row_blocks, int threads) {
 }
 
 }  // namespace
+
+std::vector<RegionMutant> SplitMutants() {
+  const RegionVariant split = VariantOf(64, 1, 64, "split_residual_norm", "two_shot_split_rows");
+  return {
+      {"right, owners reduce rows", split, "", ""},
+      {"carried value of the sum alone", split, "const Leaf<Bf16> leaf3 = SumOf(in0, in1);",
+       "const Leaf<Bf16> leaf3 = in0;"},
+      {"numbers for the first lane alone", split,
+       "OfFirstLane<kRowLanes>(packs[kLeavesEnd].word[n])", "packs[kLeavesEnd].word[n]"},
+      {"received value without the row's numbers", split,
+       "    received.Store(of_owner.row, of_owner.is_there);",
+       "    received.number[0] = 0; received.Store(of_owner.row, of_owner.is_there);"},
+      {"rows of peers are not stored", split,
+       "    received.Store(of_owner.row, of_owner.is_there);", ""},
+  };
+}
 
 std::vector<RegionMutant> RegionMutants(uint32_t columns) {
   const std::string at = fmt::format("row * {}ull + column", columns);

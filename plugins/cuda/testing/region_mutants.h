@@ -1,4 +1,4 @@
-// Wrong kernels of one region that has rows: the right text with one fault each.
+// Wrong kernels of regions that have rows: the right text with one fault each.
 #ifndef COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
 #define COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
 
@@ -25,6 +25,9 @@ struct RegionMutant {
 // in either. All of them run the case "residual_norm"; columns: those of the texts of the faults, a
 // multiple of 8.
 std::vector<RegionMutant> RegionMutants(uint32_t columns = 520);
+// The same for kernels in which the owner of a row reduces it; they run the case
+// "split_residual_norm".
+std::vector<RegionMutant> SplitMutants();
 
 }  // namespace cotune::cuda
 
