@@ -17,6 +17,8 @@ FORMS = {
 # Forms that tune.
 TUNING = ("cold", "one_thread", "immediate", "deferred")
 CELL_GOAL_MS = 100.0
+# Words of cotune's warnings about a machine that is not idle.
+DISTURBED = ("started late", "unsteady")
 # Deferred mode is to take less time than immediate mode from so many collectives on.
 DEFERRED_FROM = 3
 
@@ -107,6 +109,19 @@ def goals(models: list[Model]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
+def notes(starts: list[dict]) -> list[str]:
+    """Lines about starts whose figures are to be read with care."""
+    tuned = [each for each in starts if each["form"] in TUNING]
+    disturbed = sum(any(word in text for text in each["warnings"] for word in DISTURBED) for each in tuned)
+    left = max((each["left"] for each in tuned), default=0)
+    lines = []
+    if disturbed:
+        lines += [f"Other programs used the processors in {disturbed} of {len(tuned)} starts that tuned, as cotune has warned there.", ""]
+    if left:
+        lines += [f"A tune left out up to {left} cells at the end of its budget.", ""]
+    return lines
+
+
 def section(run: dict) -> list[str]:
     """The lines for docs/performance.md."""
     where = f"{run['ranks']} x {run['gpus'][0]}" if run["gpus"] else f"{run['ranks']} ranks on host memory"
@@ -130,4 +145,4 @@ def section(run: dict) -> list[str]:
             for each in models
         ],
     )
-    return lines + goals(models)
+    return lines + notes(run["starts"]) + goals(models)

@@ -22,7 +22,7 @@ def starts(runs: int, collectives: int = 3, drift_s: float = 0.0) -> list[dict]:
             tunes = form not in ("without", "database")
             tune_s = s - FORMS["without"] if tunes else 0.0
             found.append({"model": "stack", "collectives": collectives, "form": form, "run": run, "s": s + run * drift_s,
-                          "tune_s": tune_s, "cells": collectives if tunes else 0, "left": 0})  # fmt: skip
+                          "tune_s": tune_s, "cells": collectives if tunes else 0, "left": 0, "warnings": []})  # fmt: skip
     return found
 
 
@@ -66,6 +66,14 @@ class FirstRunTableTest(unittest.TestCase):
         self.assertIn("- 3 layers, tune in deferred mode by that in immediate mode, goal below 1: 0.500, 99 % interval 0.500 to 0.500: met", lines)
         # Deferred mode has a goal from 3 collectives on.
         self.assertFalse([line for line in lines if line.startswith("- 1 layer") and "deferred" in line])
+
+    def test_the_table_names_starts_on_a_busy_machine_and_cells_that_were_left_out(self):
+        found = starts(2)
+        self.assertFalse([line for line in section(run_of(found)) if "processors" in line or "left out" in line])
+        found[1] |= {"warnings": ["ranks often started late, 17 times in one cell"], "left": 2}
+        lines = section(run_of(found))
+        self.assertIn("Other programs used the processors in 1 of 8 starts that tuned, as cotune has warned there.", lines)
+        self.assertIn("A tune left out up to 2 cells at the end of its budget.", lines)
 
     def test_the_report_writes_each_section_into_its_own_place(self):
         with tempfile.TemporaryDirectory() as folder:
