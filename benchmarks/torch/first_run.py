@@ -46,7 +46,7 @@ def arguments_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--collectives", default="1,3,16", help="of the stacks, each at most 16; none if empty [%(default)s]")
     parser.add_argument("--without-llama", action="store_true", help="leave out examples/llama_block.py")
     parser.add_argument("--tokens", type=int, default=64, help="[%(default)s]")
-    parser.add_argument("--runs", type=int, default=10, help="starts of each form; 8 are the fewest that have a 99 %% interval [%(default)s]")
+    parser.add_argument("--runs", type=int, default=8, help="starts of each form; 8 are the fewest that have a 99 %% interval [%(default)s]")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the JSON that report.py reads")
     parser.add_argument("--library", type=pathlib.Path, default=examples_bench.ROOT / "lib/libcotune.so.0", help=argparse.SUPPRESS)
     parser.add_argument("--package", type=pathlib.Path, default=examples_bench.ROOT / "python", help=argparse.SUPPRESS)

@@ -18,7 +18,7 @@ FORMS = {
 TUNING = ("cold", "one_thread", "immediate", "deferred")
 CELL_GOAL_MS = 100.0
 # Words of cotune's warnings about a machine that is not idle.
-DISTURBED = ("started late", "unsteady")
+DISTURBED = ("started late", "other programs used")
 # Deferred mode is to take less time than immediate mode from so many collectives on.
 DEFERRED_FROM = 3
 
