@@ -7,6 +7,7 @@ of starts of the same run, so that a machine that is slow in one run is slow for
 from __future__ import annotations
 
 import statistics
+import textwrap
 
 import never_slower
 
@@ -17,6 +18,8 @@ FORMS = {
 # Forms that tune.
 TUNING = ("cold", "one_thread", "immediate", "deferred")
 CELL_GOAL_MS = 100.0
+# Lines of docs wrap there.
+COLUMNS = 100
 # Words of cotune's warnings about a machine that is not idle.
 DISTURBED = ("started late", "other programs used")
 # Deferred mode is to take less time than immediate mode from so many collectives on.
@@ -122,6 +125,15 @@ def notes(starts: list[dict]) -> list[str]:
     return lines
 
 
+def wrapped(lines: list[str]) -> list[str]:
+    """The lines with at most COLUMNS columns, except those of tables; points of a list are indented."""
+    found = []
+    for line in lines:
+        indent = "  " if line.startswith("- ") else ""
+        found += [line] if line.startswith("|") else textwrap.wrap(line, COLUMNS, subsequent_indent=indent) or [""]
+    return found
+
+
 def section(run: dict) -> list[str]:
     """The lines for docs/performance.md."""
     where = f"{run['ranks']} x {run['gpus'][0]}" if run["gpus"] else f"{run['ranks']} ranks on host memory"
@@ -145,4 +157,4 @@ def section(run: dict) -> list[str]:
             for each in models
         ],
     )
-    return lines + notes(run["starts"]) + goals(models)
+    return wrapped(lines + notes(run["starts"]) + goals(models))
