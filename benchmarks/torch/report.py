@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what `benchmarks/torch/run --out FILE` has measured into docs/performance.md, between the comments for it.
+"""Writes what `benchmarks/torch/run` or `benchmarks/torch/first_run.py` has measured into docs/performance.md, between the
+comments for it.
 
 usage: report.py FILE... [--doc docs/performance.md]
 
-FILE: one for each number of ranks or kind of memory.
+FILE: what --out of either command has written, one for each number of ranks or kind of memory. Files of one command leave
+the section of the other as it is.
 """
 
 import argparse
@@ -12,8 +14,10 @@ import pathlib
 import statistics
 import sys
 
-BEGIN = "<!-- PyTorch, written by benchmarks/torch/report.py: begin -->"
-END = "<!-- PyTorch, written by benchmarks/torch/report.py: end -->"
+import first_run_table
+
+# The names of the comments around the section of each command.
+PLACES = {False: "PyTorch", True: "First calls of PyTorch"}
 TITLES = {"eager": "eager", "compile": "compile", "compile_cotune": "compile + cotune",
           "compile_graphs": "CUDA graphs", "compile_graphs_cotune": "CUDA graphs + cotune"}
 
@@ -57,19 +61,31 @@ def section(run: dict) -> list[str]:
     return lines
 
 
+def with_section(text: str, name: str, lines: list[str]) -> str | None:
+    """The page with other lines between the comments of that name; None if it has no such comments."""
+    begin, end = (f"<!-- {name}, written by benchmarks/torch/report.py: {each} -->" for each in ("begin", "end"))
+    if begin not in text or end not in text:
+        print(f"report.py: the page has no place for it: {begin}", file=sys.stderr)
+        return None
+    before, rest = text.split(begin, 1)
+    return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n{end}{rest.split(end, 1)[1]}"
+
+
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("files", type=pathlib.Path, nargs="+")
     parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance.md"))
     options = parser.parse_args(arguments)
-    lines = [line for file in options.files for line in section(json.loads(file.read_text()))]
-    text = options.doc.read_text()
-    if BEGIN not in text or END not in text:
-        print(f"report.py: {options.doc} has no place for it: {BEGIN}", file=sys.stderr)
+    runs = [json.loads(file.read_text()) for file in options.files]
+    text: str | None = options.doc.read_text()
+    for is_first_call, name in PLACES.items():
+        write = first_run_table.section if is_first_call else section
+        lines = [line for run in runs if ("starts" in run) == is_first_call for line in write(run)]
+        if lines and text is not None:
+            text = with_section(text, name, lines)
+    if text is None:
         return 2
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    options.doc.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n{END}{after}")
+    options.doc.write_text(text)
     return 0
 
 
