@@ -399,6 +399,12 @@ def compiled_code_only() -> Iterator[None]:
         set_callback(before)
 
 
+def has_compiled_code(function: Any) -> bool:
+    """Returns true if Dynamo has compiled something of a function, and torch._dynamo.reset() has not been called since."""
+    entries_of = _fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
+    return entries_of is None or bool(entries_of(function.__code__))
+
+
 def may_be_dynamic(tensor: Any, dim: int) -> None:
     """Lets Dynamo trace a dimension of a tensor for all sizes, unless the function depends on the size."""
     _need("torch._dynamo", "maybe_mark_dynamic")(tensor, dim)

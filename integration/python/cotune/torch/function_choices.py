@@ -26,7 +26,7 @@ from cotune.torch import compat, declarations
 
 # The name under which the functions are listed: "python/ring?chunk_size=65536".
 NAME = "python"
-# What the name of a compiled function has in front of its parameters: "python/ring.compiled?chunk_size=65536".
+# The end of the name of a compiled function, before its parameters: "python/ring.compiled?chunk_size=65536".
 COMPILED = ".compiled"
 _DTYPES = {
     DType.F32: torch.float32, DType.F64: torch.float64, DType.F16: torch.float16, DType.BF16: torch.bfloat16,

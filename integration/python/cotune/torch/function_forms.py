@@ -1,8 +1,9 @@
 """Functions of the user that run collectives, compiled by Inductor for the ranks of one group of cotune.
 
 A function is compiled as one graph, which fits all sizes unless the function depends on the size: then there is one graph
-for each size that is tuned. It is compiled only where all ranks meet for a tune (function_stage.py). A call at a size for
-which no graph fits runs the function as it is, so that no call of a model compiles.
+for each size that is tuned. It is compiled only when all ranks meet for a tune (function_stage.py). A call at a size for
+which no graph fits runs the function as it is, so that no call of a model compiles, but for the first one after
+torch._dynamo.reset(), which forgets the graphs of the model as well.
 
 A compiled graph has the name of a process group as a constant, and functions get a new process group after each failure. So
 each form has a name of its own, which stands for the process group of its latest call.
@@ -10,6 +11,7 @@ each form has a name of its own, which stands for the process group of its lates
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import threading
@@ -23,7 +25,7 @@ import torch
 from cotune.torch import compat
 from cotune.torch.function_choices import Registered
 
-_REASON_CHARACTERS_MAX = 300
+_LINE_CHARACTERS_MAX = 160
 _numbers = itertools.count()
 
 
@@ -63,6 +65,7 @@ class _Form:
         self._group_name = group_name
         self._process_group: Callable[[], Any] = lambda: None
         self._is_compiling = False
+        self._is_compiled = False
         # True from the begin of a call to its good end: what is left of a call that failed or hangs may still use the name.
         self.is_unfinished = False
         self._function = _own_function(way.run, way.arguments(group_name, reduction), f"cotune_form_{next(_numbers)}")
@@ -84,6 +87,7 @@ class _Form:
                 compat.may_be_dynamic(operand, 0)
                 self._compiled(operand)
         except _NotRunError:
+            self._is_compiled = True
             return
         finally:
             self._is_compiling = False
@@ -99,8 +103,19 @@ class _Form:
         self.is_unfinished = False
         return result
 
+    def is_there(self) -> bool:
+        """Returns false if something was compiled and Dynamo has forgotten it."""
+        return not self._is_compiled or compat.has_compiled_code(self._function)
+
     def forget(self) -> None:
         compat.forget_traced_group(self._group_name)
+
+
+def in_thread(call: Callable[[], None]) -> None:
+    """Runs a call on a thread without the modes in which an operator runs, to its end."""
+    thread = threading.Thread(target=call, name="cotune functions")
+    thread.start()
+    thread.join()
 
 
 def _own_function(run: Callable[..., Any], arguments: dict[str, Any], name: str) -> Callable[..., Any]:
@@ -139,8 +154,9 @@ class Forms:
     def compile(self, way: Registered, size: Size) -> str:
         """Compiles a function for operands of one size. Returns why that is not possible, or ""."""
         try:
-            operand = torch.zeros(size.count, dtype=size.dtype, device=self._device)
-            self._form(way, size).compile(operand, self._process_group())
+            with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
+                operand = torch.zeros(size.count, dtype=size.dtype, device=self._device)
+                self._form(way, size).compile(operand, self._process_group())
             self._known[size] = ""
         except Exception as failure:  # noqa: BLE001  compiling code of the user may raise anything
             self._known[size] = _reason_of(failure)
@@ -156,9 +172,17 @@ class Forms:
         if reason and self.is_tuning:
             raise NotCompiled(reason)
         form = self._forms.get((way.name, operand.dtype, reduction))
+        if form is not None and not form.is_unfinished and not form.is_there():
+            in_thread(lambda: self._compile_again(way, operand.dtype, reduction))
         if reason or form is None or form.is_unfinished:
             return way.run(operand, **way.arguments(process_group.group_name, reduction))
         return form.run(operand, process_group)
+
+    def _compile_again(self, way: Registered, dtype: torch.dtype, reduction: str) -> None:
+        """Compiles what torch._dynamo.reset() has forgotten. A size at which that fails runs the function as it is."""
+        for size, reason in list(self._known.items()):
+            if not reason and (size.name, size.dtype, size.reduction) == (way.name, dtype, reduction):
+                self.compile(way, size)
 
     def _form(self, way: Registered, size: Size) -> _Form:
         key = (size.name, size.dtype, size.reduction)
@@ -179,8 +203,8 @@ class Forms:
 
 
 def _reason_of(failure: Exception) -> str:
-    """What is wrong with a function, in one line: Dynamo's errors are pages of text."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    kept = [line for line in lines[:3] if not line.startswith(("Hint:", "from user code"))]
-    text = " ".join(kept)
-    return f"Inductor cannot compile the function: {type(failure).__name__}: {text}"[:_REASON_CHARACTERS_MAX]
+    """The reason for which a function cannot be compiled, in one line: Dynamo's errors are pages of text."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()] or [""]
+    more = [next((line for line in lines[1:] if line.startswith(word)), "") for word in ("Explanation:", "Hint:")]
+    text = " ".join(line[:_LINE_CHARACTERS_MAX] for line in (lines[0], *more) if line)
+    return f"Inductor cannot compile the function: {type(failure).__name__}: {text}"

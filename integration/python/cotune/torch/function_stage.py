@@ -1,6 +1,6 @@
 """The stage of a tune in which Inductor compiles the functions that the user has registered: before anything is measured.
 
-All ranks compile the same functions for the same sizes, and tell each other what has failed: a function that one rank cannot
+All ranks compile the same functions for the same sizes, and exchange what has failed: a function that one rank cannot
 compile is left out on all of them, with the reason of the first such rank. It races as it is.
 """
 
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from cotune.torch import function_choices, groups, report, sizes
 from cotune.torch.function_choices import Registered
-from cotune.torch.function_forms import Forms, Size
+from cotune.torch.function_forms import Forms, Size, in_thread
 from cotune.torch.log import log
 from cotune.torch.manifest import Entry
 from cotune.torch.program_text import ALL, ONE, SHARE, parse
@@ -28,7 +27,7 @@ Share = Callable[[str, dict[str, Any]], list[dict[str, Any]]]
 def compiled(entry: groups.GroupEntry | None, programs: list[Entry], share: Share) -> Iterator[None]:
     """Compiles the functions for a tune of these programs, which runs in the block. Collective over the ranks.
 
-    What the tuned database knows is not measured, and needs only the functions that have won.
+    A size that the tuned database knows is not measured, and needs only the functions that have won.
     """
     forms = None if entry is None or entry.group is None else entry.forms
     if forms is None:
@@ -119,10 +118,7 @@ class _Stage:
                 else:
                     failed[size] = self._forms.compile(way, size)
 
-        # A thread without the modes in which an operator runs. One: PyTorch compiles one function at a time.
-        thread = threading.Thread(target=compile_all, name="cotune functions")
-        thread.start()
-        thread.join()
+        in_thread(compile_all)  # one after the other, as PyTorch compiles
         seconds = time.monotonic() - begun_s
         log.info("compiled %d functions of process group %r in %.1f s", len(wanted), self._entry.name, seconds)
         return failed

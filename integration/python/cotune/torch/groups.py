@@ -26,7 +26,16 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError, error_of
 from cotune.group import Group
-from cotune.torch import compat, function_choices, function_forms, job_settings, library, option_values, settings_file, verdict_file
+from cotune.torch import (
+    compat,
+    function_choices,
+    function_forms,
+    job_settings,
+    library,
+    option_values,
+    settings_file,
+    verdict_file,
+)
 from cotune.torch.log import LinesOfGroup, log
 from cotune.torch.meeting import Place
 from cotune.torch.origins import Origin
@@ -387,6 +396,12 @@ def _readiness(process_group: Any) -> dict[str, str]:
         return {"reason": _reason_of(failure), "host": "", "functions": ""}
 
 
+def _have_one_list(words: list[dict[str, str]]) -> bool:
+    """Returns true if all ranks have the same functions: otherwise they do not meet to compile them."""
+    versions = {word.get("functions", "") for word in words}
+    return len(versions) == 1 and "" not in versions
+
+
 def _compiles_functions() -> bool:
     return _settings.functions_compile_budget_s > 0 and _settings.numerics == "any"
 
@@ -426,8 +441,6 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
         return GroupEntry(name, place, None, reason)
     group, failure, force_result, is_agreed = None, "", 0, False
     prefix = f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"
-    # The ranks meet to compile functions only if all of them have the same ones.
-    are_alike = len({word["functions"] for word in ready}) == 1 and ready[0]["functions"] != ""
     forms = function_forms.Forms(process_group, device, prefix) if _compiles_functions() else None
     try:
         try:
@@ -461,7 +474,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     finally:
         if group is not None and not is_agreed:
             group.destroy()
-    return GroupEntry(name, place, group if is_agreed else None, reason, forms=forms if is_agreed and are_alike else None)
+    return GroupEntry(name, place, group if is_agreed else None, reason, forms=forms if is_agreed and _have_one_list(ready) else None)
 
 
 def _why_plain(size: int, backend: str, device: int) -> str:
