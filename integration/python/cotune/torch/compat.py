@@ -433,7 +433,8 @@ def _trace_group_names() -> None:
 def traced_group(group: Any, name: str) -> Iterator[None]:
     """A process group of that name for traces, with the ranks of `group`. It cannot communicate.
 
-    Functions that find it by its name and are compiled meanwhile call collectives in the group that has the name later.
+    Functions that find it by its name and are compiled meanwhile call collectives in the group that has the name later. The
+    name stands for no group when the block ends: a collective in the group for traces would do nothing.
     """
     fake = _need("torch._C._distributed_c10d", "FakeProcessGroup", "_create_internal")(group.rank(), group.size())
     world = _need("torch.distributed.distributed_c10d", "_world")
@@ -450,6 +451,7 @@ def traced_group(group: Any, name: str) -> Iterator[None]:
     finally:
         for entries in (world.pg_map, world.pg_group_ranks):
             entries.pop(made, None)
+        take_group_name(name)
 
 
 def forget_traced_group(name: str) -> None:

@@ -91,6 +91,7 @@ class _Form:
             return
         finally:
             self._is_compiling = False
+            self._process_group = lambda: None  # the name was that of the group for traces
         raise NotCompiled("torch.compile has compiled nothing of the function; it is off, perhaps")
 
     def run(self, operand: torch.Tensor, process_group: Any) -> Any:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 import cotune.torch
-from cotune.torch import declarations, function_choices
+from cotune.torch import compat, declarations, function_choices
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.function_forms import Forms, NotCompiled, Size
 
@@ -142,6 +142,15 @@ class FormsTest(unittest.TestCase):
         torch._dynamo.reset()
         self.assertEqual([self.run_at(way, count) for count in (8, 24)], [[1.0], [1.0]])
         self.assertEqual(len(self.patches), 2)
+
+    def test_the_name_of_a_form_stands_for_the_group_of_its_call(self) -> None:
+        way = self.way(by_chunks)
+        for count in (8, 24):
+            self.assertEqual(self.compile(way, count), "")
+            name = next(iter(self.forms._forms.values()))._group_name
+            self.assertIsNone(compat.resolve_group(name), "collectives would do nothing in the group for traces")
+            self.run_at(way, count)
+            self.assertIs(compat.resolve_group(name), self.group)
 
     def test_graphs_of_the_user_find_no_group_for_traces(self) -> None:
         way, name = self.way(by_library), self.group.group_name
