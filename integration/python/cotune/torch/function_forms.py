@@ -92,7 +92,7 @@ class _Form:
         finally:
             self._is_compiling = False
             self._process_group = lambda: None  # the name was that of the group for traces
-        raise NotCompiled("torch.compile has compiled nothing of the function; it is off, perhaps")
+        raise NotCompiled("torch.compile finds no operation in the function that it can compile, or is off in this process")
 
     def run(self, operand: torch.Tensor, process_group: Any) -> Any:
         if self._process_group() is not process_group:
@@ -205,6 +205,8 @@ class Forms:
 
 def _reason_of(failure: Exception) -> str:
     """The reason for which a function cannot be compiled, in one line: Dynamo's errors are pages of text."""
+    if isinstance(failure, NotCompiled):
+        return str(failure)
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()] or [""]
     more = [next((line for line in lines[1:] if line.startswith(word)), "") for word in ("Explanation:", "Hint:")]
     text = " ".join(line[:_LINE_CHARACTERS_MAX] for line in (lines[0], *more) if line)

@@ -34,7 +34,7 @@ def compiled(entry: groups.GroupEntry | None, programs: list[Entry], share: Shar
         yield
         return
     stage = _Stage(entry, forms, share)
-    if entry.tunes:
+    if entry.tunes and programs:
         stage.compile_for_tune(programs)
     forms.is_tuning = True
     try:
