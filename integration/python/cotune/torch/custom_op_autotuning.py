@@ -105,11 +105,8 @@ def _check_patches(config: Any) -> None:
                 f"{where} has config_patches with {name}={value!r}, and a choice is known by its options; give a number, a str, a bool "
                 "or None"
             )
-        if name.replace("-", "_") in _CAPTURING and value:
+        if name == "triton.cudagraphs" and value:
             raise ValueError(f"{where} has config_patches with {name}, and cotune runs functions without CUDA graphs; leave it out")
-
-
-_CAPTURING = ("triton.cudagraphs", "graph_partition")
 
 
 def _way(config: Any) -> tuple[Callable[..., Any] | None, dict[str, Any], dict[str, Any]]:

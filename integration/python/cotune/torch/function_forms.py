@@ -66,6 +66,7 @@ class _Form:
         self._process_group: Callable[[], Any] = lambda: None
         self._is_compiling = False
         self._is_compiled = False
+        self.runs = 0  # of compiled code
         # True from the begin of a call to its good end: what is left of a call that failed or hangs may still use the name.
         self.is_unfinished = False
         self._function = _own_function(way.run, way.arguments(group_name, reduction), f"cotune_form_{next(_numbers)}")
@@ -75,6 +76,7 @@ class _Form:
         def run(*operands: Any) -> Any:
             if self._is_compiling:
                 raise _NotRunError
+            self.runs += 1
             return code(*operands)
 
         return run
@@ -169,7 +171,8 @@ class Forms:
 
     def run(self, way: Registered, operand: torch.Tensor, reduction: str, process_group: Any) -> Any:
         """Runs a function compiled, or as it is if no graph fits. Raises NotCompiled in a tune."""
-        reason = self._known.get(Size(way.name, operand.dtype, reduction, operand.numel()), "")
+        size = Size(way.name, operand.dtype, reduction, operand.numel())
+        reason = self._known.get(size, "")
         if reason and self.is_tuning:
             raise NotCompiled(reason)
         form = self._forms.get((way.name, operand.dtype, reduction))
@@ -177,7 +180,11 @@ class Forms:
             in_thread(lambda: self._compile_again(way, operand.dtype, reduction))
         if reason or form is None or form.is_unfinished:
             return way.run(operand, **way.arguments(process_group.group_name, reduction))
-        return form.run(operand, process_group)
+        runs = form.runs
+        result = form.run(operand, process_group)
+        if self.is_tuning and size in self._known and form.runs == runs:
+            raise NotCompiled("the compiled code does not fit calls in this place, as under autocast or in inference mode on CUDA")
+        return result
 
     def _compile_again(self, way: Registered, dtype: torch.dtype, reduction: str) -> None:
         """Compiles what torch._dynamo.reset() has forgotten. A size at which that fails runs the function as it is."""

@@ -124,6 +124,17 @@ class FormsTest(unittest.TestCase):
         with self.assertRaisesRegex(NotCompiled, "rank 1: no"):
             self.run_at(way, 8)
 
+    def test_compiled_code_that_does_not_fit_the_call_does_not_race(self) -> None:
+        way = self.way(by_operator)
+        self.compile(way, 8)
+        with torch.enable_grad():
+            operand = torch.zeros(8)
+            self.assertEqual(self.forms.run(way, operand, "sum", self.group).unique().tolist(), [0.0])
+            self.forms.is_tuning = True
+            with self.assertRaisesRegex(NotCompiled, "does not fit calls in this place"):
+                self.forms.run(way, operand, "sum", self.group)
+        self.assertEqual(self.run_at(way, 8), [1.0])
+
     def test_what_failed_is_compiled_anew_with_another_name(self) -> None:
         way, size = self.way(raises), Size("raises.compiled", torch.float32, "sum", 8)
         self.assertFalse(self.forms.knows(size))
