@@ -3,9 +3,12 @@
 usage: function_ranks.py CASE
 
 CASE: "right": all functions are right, and each is forced once; "faulty": some are wrong, raise or do not return on rank 1
-alone; "differs": rank 1 has another function. Prints one JSON object on every rank: {"rank", "error": what differs from the
-eager values, or "", "choices": {choice: [outcome, reason]} of the functions, "runs": the choice that runs, "groups": the
-names of the process groups in which the functions communicated, "explains": the text of cotune.torch.explain()}.
+alone; "differs": rank 1 has another function; "slow": a function sleeps unless it is compiled, as the operator does;
+"uncompiled": Inductor can compile one function on rank 0 alone, and another one nowhere. Prints one JSON object on every rank:
+{"rank", "error": what differs from the eager values, or "", "choices": {choice: [outcome, reason]} of the functions, "times":
+{choice: microseconds}, "runs": the choice that runs, "groups": the names of the process groups in which the functions
+communicated, "sleeps": how often the function of the case "slow" has slept in calls after the tune, "explains": the text of
+cotune.torch.explain()}. Options of enable() are in OPTIONS, as a JSON object.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -24,12 +28,15 @@ from cotune.torch import CustomOpConfig, groups, report
 
 RANK = int(os.environ["RANK"])
 ROWS, COLUMNS = 6, 16
-found: dict = {"rank": RANK, "error": "", "choices": {}, "runs": "", "groups": []}
+SLEEP_S = 0.2
+found: dict = {"rank": RANK, "error": "", "choices": {}, "times": {}, "runs": "", "groups": [], "sleeps": 0}
 _awakes = threading.Event()
 
 
 @torch.library.custom_op("functions::all_reduce", mutates_args=())
 def all_reduce(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    if sys.argv[1] == "slow" and group_name != dist.group.WORLD.group_name:
+        time.sleep(SLEEP_S)
     result = x.clone()
     op = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[how]
     dist.all_reduce(result, op, group=_resolve_process_group(group_name))
@@ -56,7 +63,8 @@ def _(x: torch.Tensor, group_name: str) -> torch.Tensor:
 
 def by_library(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
     """Writes to its operand, as it may."""
-    found["groups"].append(group_name)
+    if not torch.compiler.is_compiling():
+        found["groups"].append(group_name)
     op = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[how]
     dist.all_reduce(x, op, group=_resolve_process_group(group_name))
     return x
@@ -87,6 +95,24 @@ def raises(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
 def hangs(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
     if RANK == 1:
         _awakes.wait()
+    return by_library(x, how, group_name)
+
+
+def slow(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    if not torch.compiler.is_compiling():
+        found["sleeps"] += 1
+        time.sleep(SLEEP_S)
+    return by_library(x, how, group_name)
+
+
+def uneven(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    if RANK == 1 and torch.compiler.is_compiling():
+        torch._dynamo.graph_break()
+    return by_library(x, how, group_name)
+
+
+def untraceable(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    time.sleep(0)
     return by_library(x, how, group_name)
 
 
@@ -143,6 +169,7 @@ def note_choices() -> None:
                 for each in size["choices"]
                 if "python/" in each["choice"]
             }
+            found["times"] |= {each["choice"]: each["time_us"] for each in size["choices"]}
 
 
 def register(case: str) -> None:
@@ -150,6 +177,10 @@ def register(case: str) -> None:
     cotune.torch.declare_collective("functions::all_reduce", kind="all_reduce", reduction="how", **declare)
     cotune.torch.declare_collective("functions::all_gather", kind="all_gather", **declare)
     configs = [CustomOpConfig(by_library), CustomOpConfig(by_gathering, pieces=1), CustomOpConfig(by_gathering, pieces=3)]
+    if case == "slow":
+        configs = [CustomOpConfig(slow)]
+    if case == "uncompiled":
+        configs = [CustomOpConfig(each) for each in (uneven, untraceable)]
     if case == "faulty":
         configs += [CustomOpConfig(each) for each in (wrong, raises, hangs, silent, too_long)]
     if case == "differs" and RANK == 1:
@@ -164,9 +195,12 @@ def main() -> int:
     dist.init_process_group("gloo")
     register(case)
     forced = {"force": json.loads(os.environ["FORCE"])} if "FORCE" in os.environ else {}
-    cotune.torch.enable(tables=False, **forced)
+    cotune.torch.enable(tables=False, **forced, **json.loads(os.environ.get("OPTIONS", "{}")))
     run(calls=4)
     note_choices()
+    if case == "slow":
+        found["sleeps"] = 0
+        run(calls=2)  # after torch._dynamo.reset()
     found["groups"] = sorted(set(found["groups"]))
     found["explains"] = cotune.torch.explain()
     _awakes.set()

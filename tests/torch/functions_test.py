@@ -5,12 +5,15 @@ import unittest
 
 from testing.torchrun import Tree
 
-RIGHT = ("python/by_library", "python/by_gathering?pieces=1", "python/by_gathering?pieces=3", "python/functions.all_reduce")
+EAGER = ("python/by_library", "python/by_gathering?pieces=1", "python/by_gathering?pieces=3", "python/functions.all_reduce")
+COMPILED = ("python/by_library.compiled", "python/by_gathering.compiled?pieces=1", "python/by_gathering.compiled?pieces=3")
+RIGHT = EAGER + COMPILED
+RACED = ("timed", "outpaced", "lost_heat")
 
 
 class FunctionsTest(unittest.TestCase):
-    def run_ranks(self, case: str, ranks: int = 2, **environment: str):
-        ended = Tree().start(ranks, "function_ranks.py", case, **environment)
+    def run_ranks(self, case: str, ranks: int = 2, tree: Tree | None = None, **environment: str):
+        ended = (tree or Tree()).start(ranks, "function_ranks.py", case, **environment)
         self.assertEqual(ended.exit_code, 0, ended.text)
         found = sorted(map(json.loads, ended.out.splitlines()), key=lambda each: each["rank"])
         self.assertEqual([each["rank"] for each in found], list(range(ranks)), ended.text)
@@ -24,24 +27,50 @@ class FunctionsTest(unittest.TestCase):
             for each in found:
                 self.assertEqual(sorted(each["choices"]), sorted(RIGHT))
                 for choice, (outcome, reason) in each["choices"].items():
-                    self.assertIn(outcome, ("timed", "outpaced", "lost_heat"), f"{choice}: {reason}")
+                    self.assertIn(outcome, RACED, f"{choice}: {reason}")
                 self.assertEqual(len(each["groups"]), 1, "one process group of their own")
                 self.assertNotIn("0", each["groups"], "which is not that of the model")
                 # The eager calls that the values are compared with: an all_reduce and an all_gather in each of 4 calls.
                 self.assertIn("this process has made 8 in its process group", each["explains"])
 
     def test_a_forced_function_runs_in_the_compiled_graph(self):
-        for choice in ("python/by_library", "python/by_gathering?pieces=3"):
+        for choice in ("python/by_library", "python/by_gathering?pieces=3", "python/by_gathering.compiled?pieces=3"):
             found, _ = self.run_ranks("right", FORCE=json.dumps({"all_reduce": choice, "all_gather": "python/gathers"}))
             for each in found:
                 self.assertIn(f" {choice} ", each["explains"])
+
+    def test_functions_race_as_they_are_alone_if_there_is_no_time_to_compile(self):
+        found, _ = self.run_ranks("right", OPTIONS='{"functions_compile_budget_s": 0}')
+        for each in found:
+            self.assertEqual(sorted(each["choices"]), sorted(EAGER))
+
+    def test_a_compiled_function_that_is_faster_runs_in_this_and_in_the_next_process(self):
+        # Without a plugin only functions race, and all but the compiled one sleep.
+        tree = Tree(without=("cotune_host.so",))
+        alone = {"OPTIONS": '{"epilogues": false, "prologues": false}', "COTUNE_KEEP_UNSTEADY": "on"}
+        for _ in range(2):
+            found, _ = self.run_ranks("slow", tree=tree, **alone)
+            for each in found:
+                self.assertEqual(each["runs"], "python/slow.compiled", each["times"])
+                self.assertLess(each["times"]["python/slow.compiled"], each["times"]["python/slow"] / 2)
+                self.assertEqual(each["sleeps"], 0, "the model runs what was compiled")
+                self.assertRegex(each["explains"], r"python/slow\.compiled .* from the database")
+
+    def test_a_function_that_one_rank_cannot_compile_races_as_it_is(self):
+        found, _ = self.run_ranks("uncompiled")
+        for each in found:
+            for choice in ("uneven", "untraceable"):
+                outcome, reason = each["choices"][f"python/{choice}"]
+                self.assertIn(outcome, RACED, f"{choice}: {reason}")
+            self.assertRegex(each["choices"]["python/uneven.compiled"][1], "rank 1: Inductor cannot compile.*graph_break")
+            self.assertRegex(each["choices"]["python/untraceable.compiled"][1], "rank 0: Inductor cannot compile.*time.sleep")
 
     def test_a_function_with_a_fault_on_one_rank_is_left_out_on_all(self):
         found, ended = self.run_ranks("faulty", COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT="3s")
         for each in found:
             for choice in RIGHT:
                 outcome, reason = each["choices"][choice]
-                self.assertIn(outcome, ("timed", "outpaced", "lost_heat"), f"{choice}: {reason}")
+                self.assertIn(outcome, RACED, f"{choice}: {reason}")
             for choice, reason in (
                 ("wrong", r"rank 1: .*wrong"),
                 ("raises", r"rank 1: .*LookupError: no route"),

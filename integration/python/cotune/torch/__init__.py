@@ -147,9 +147,14 @@ def register_custom_op_autotuning(
     for functions alone, with the ranks of the operator's. The function returns the result as one tensor of any shape, whose
     elements are those of the operator's result in row-major order. On the host it runs on a thread of cotune's.
 
+    Each function races a second time as Inductor compiles it, before the tune measures, on all ranks: as one graph, under the
+    name "python/ring.compiled?chunk_size=65536". A function that one rank cannot compile is left out in that form on all of
+    them. The option functions_compile_budget_s of enable() bounds the time for it, and 0 turns it off.
+
     Args:
       custom_op: what torch.library.custom_op has returned, or an overload such as torch.ops.lib.op.default.
-      configs: a list of CustomOpConfig (PyTorch's or cotune's): functions with their parameters.
+      configs: a list of CustomOpConfig (PyTorch's or cotune's): functions with their parameters. Their config_patches are
+        options of Inductor for the compiled form.
       name: is put before the names of the functions among the choices: "python/name.ring?chunk_size=65536".
       config_generator, input_gen_fns, dispatch_on, split_points, min_speedup_threshold, benchmark_with_cudagraphs: PyTorch's
         function has them; a value other than the default is refused with the reason.

@@ -32,7 +32,7 @@ from cotune import _structs
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.errors import AbortedError, CotuneError, DeadlineError, RankLostError
-from cotune.torch import compat, given_back, groups, library, plain, plain_form, whole_graph
+from cotune.torch import compat, function_stage, given_back, groups, library, plain, plain_form, whole_graph
 from cotune.torch.collective_key import Key
 from cotune.torch.giving_back import Candidate, GivingBack, compile_anew
 from cotune.torch.log import log
@@ -45,6 +45,8 @@ from cotune.torch.program_text import Node
 _AGREED = "agreed"
 # Forms of PyTorch that one process group compiles for calls of programs with dynamic rows; each takes seconds.
 _FORMS_MAX = 8
+# The least time for which the ranks wait for one that compiles functions: a compiler may take minutes on a busy machine.
+_COMPILE_S = 600.0
 
 
 def _digest(entry: Entry) -> str:
@@ -238,6 +240,12 @@ class Agreement:
         )
         return words
 
+    def _share_compiled(self, meeting: str, word: dict[str, Any]) -> list[dict[str, Any]]:
+        place = self._place()
+        timeout_s = max(place.timeout_s, _COMPILE_S)
+        words, _ = place.share(meeting, word, "compiled its functions", timeout_s, check=self._check_group)
+        return words
+
     def _word(self) -> dict[str, Any]:
         fixed = [dataclasses.astuple(key) for key in self._fixed]
         return {"programs": [_digest(entry) for entry in self._latest], "fixed": fixed, "races": self._races_here()}
@@ -362,10 +370,12 @@ class Agreement:
         """Tunes programs and agrees on their collectives, and then on the key, by all ranks alike."""
         error = _structs.Error()
         error.struct_size = ctypes.sizeof(error)
-        result = library.load().cotune_torch_group_decide(
-            self._name.encode(), self._device, manifest_text(entries).encode() if entries else b"", key.text.encode(),
-            key.rows, ctypes.byref(error),
-        )  # fmt: skip
+        group = groups.entry_of(self._name, self._device)
+        with function_stage.compiled(group, entries, self._share_compiled):
+            result = library.load().cotune_torch_group_decide(
+                self._name.encode(), self._device, manifest_text(entries).encode() if entries else b"", key.text.encode(),
+                key.rows, ctypes.byref(error),
+            )  # fmt: skip
         if result != Result.SUCCESS:
             raise RuntimeError(error.text.decode(errors="replace"))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from cotune.torch import compat, function_choices, groups
 
 
@@ -24,7 +26,7 @@ class CustomOpConfig:
 
         Args:
           decomposition: the function; None: the operator itself, with these arguments.
-          config_patches: has to be empty, because cotune does not compile the function.
+          config_patches: options of Inductor for the compiled form of the function, by their names.
           params: arguments that the function gets by their names.
 
         Raises TypeError for a decomposition that cannot be called.
@@ -81,16 +83,34 @@ def _checked_configs(configs: Any) -> Sequence[Any]:
     for each in configs:
         if not (hasattr(each, "decomposition") and hasattr(each, "params")):
             raise TypeError(f"register_custom_op_autotuning: each config is a CustomOpConfig, and not {each!r}")
-        if getattr(each, "config_patches", None):
-            raise ValueError(
-                f"register_custom_op_autotuning: {each!r} has config_patches, which are options of Inductor, and cotune runs the "
-                "function as it is; leave them out, or give a function that torch.compile has made"
-            )
+        _check_patches(each)
     return configs
 
 
-def _way(config: Any) -> tuple[Callable[..., Any] | None, dict[str, Any]]:
-    return config.decomposition, config.params
+def _check_patches(config: Any) -> None:
+    """Raises ValueError for options of Inductor that cannot act."""
+    patches, where = getattr(config, "config_patches", None) or {}, f"register_custom_op_autotuning: {config!r}"
+    if patches and config.decomposition is None:
+        raise ValueError(
+            f"{where} has config_patches and no function; they are options of Inductor, which compiles functions and not the "
+            "operator itself; leave them out, or give a function"
+        )
+    for name, value in patches.items():
+        if not compat.has_inductor_option(name):
+            raise ValueError(f"{where} has config_patches with {name!r}, and Inductor of torch {torch.__version__} has no such option")
+        if name in config.params:
+            raise ValueError(f"{where} has {name} as a parameter and in config_patches, and a choice is known by both; rename the parameter")
+        if not (value is None or isinstance(value, (bool, int, float, str))):
+            raise ValueError(
+                f"{where} has config_patches with {name}={value!r}, and a choice is known by its options; give a number, a str, a bool "
+                "or None"
+            )
+        if name == "triton.cudagraphs" and value:
+            raise ValueError(f"{where} has config_patches with {name}, and cotune runs functions without CUDA graphs; leave it out")
+
+
+def _way(config: Any) -> tuple[Callable[..., Any] | None, dict[str, Any], dict[str, Any]]:
+    return config.decomposition, config.params, getattr(config, "config_patches", None) or {}
 
 
 # Why cotune cannot use an argument that PyTorch's function has, and what to do.

@@ -26,10 +26,13 @@ from cotune.torch import compat, declarations
 
 # The name under which the functions are listed: "python/ring?chunk_size=65536".
 NAME = "python"
+# The end of the name of a compiled function, before its parameters: "python/ring.compiled?chunk_size=65536".
+COMPILED = ".compiled"
 _DTYPES = {
     DType.F32: torch.float32, DType.F64: torch.float64, DType.F16: torch.float16, DType.BF16: torch.bfloat16,
     DType.I32: torch.int32, DType.I64: torch.int64, DType.U8: torch.uint8,
 }  # fmt: skip
+DTYPES = frozenset(_DTYPES.values())
 _REDUCTION_WORDS = {
     Reduction.SUM: "sum", Reduction.PRODUCT: "product", Reduction.MIN: "min", Reduction.MAX: "max", Reduction.AVERAGE: "avg",
 }  # fmt: skip
@@ -45,12 +48,16 @@ class Registered:
       overload: the operator.
       run: the function; None: the operator itself.
       parameters: arguments that the function gets by their names, beside those of the operator.
+      is_compiled: Inductor compiles the function (function_forms.py).
+      options: options of Inductor for that.
     """
 
     name: str
     overload: Any
     run: Callable[..., Any] | None
     parameters: dict[str, Any]
+    is_compiled: bool = False
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def is_same(self, other: Registered) -> bool:
         """Returns true if both are one choice."""
@@ -58,7 +65,35 @@ class Registered:
         # Another operator may have other arguments, or another reduction.
         is_one_collective = (first.kind, first.reduction) == (second.kind, second.reduction)
         names = [[(each.name, each.default_value) for each in way.overload._schema.arguments] for way in (self, other)]
-        return self.run is other.run and self.parameters == other.parameters and is_one_collective and names[0] == names[1]
+        is_one_form = (self.is_compiled, self.options) == (other.is_compiled, other.options)
+        is_one_function = self.run is other.run and self.parameters == other.parameters and is_one_form
+        return is_one_function and is_one_collective and names[0] == names[1]
+
+    @property
+    def kind(self) -> str:
+        """The kind of the collective that it runs."""
+        return declarations.of(self.overload).kind
+
+    @property
+    def reduction(self) -> str:
+        """The one word of its reduction; "" if the operator has an argument for it, or reduces nothing."""
+        word = declarations.of(self.overload).reduction
+        return word if word in _REDUCTION_WORDS.values() else ""
+
+    def arguments(self, group_name: str, reduction: str) -> dict[str, Any]:
+        """All arguments but the operand, by their names."""
+        declaration = declarations.of(self.overload)
+        named: dict[str, Any] = {}
+        for each in self.overload._schema.arguments:
+            if each.name == declaration.tensor:
+                continue
+            if each.name == declaration.group:
+                named[each.name] = group_name
+            elif each.name == declaration.reduction:
+                named[each.name] = reduction
+            elif each.has_default_value():
+                named[each.name] = each.default_value
+        return {**named, **self.parameters}
 
 
 class _Registry:
@@ -70,10 +105,13 @@ class _Registry:
 _registry = _Registry()
 
 
-def register(overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any] | None, dict[str, Any]]]) -> None:
+def register(
+    overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any] | None, dict[str, Any], dict[str, Any]]]
+) -> None:
     """Registers ways to run a declared operator; an earlier registration of it is replaced. Raises ValueError.
 
-    `ways`: a function, or None for the operator itself, and the arguments that it gets by their names.
+    `ways`: a function, or None for the operator itself, the arguments that it gets by their names, and the options of
+    Inductor for its compiled form, which is a way of its own.
     """
     declaration = declarations.of(overload)
     name = declarations.name_of(overload)
@@ -84,13 +122,13 @@ def register(overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any]
         )
     made: list[Registered] = []
     # The operator itself races, too: it is what runs without cotune.
-    itself = [(None, {})] if _missing_arguments(overload, {}) == [] else []
-    for run, parameters in [*ways, *itself]:
+    itself = [(None, {}, {})] if _missing_arguments(overload, {}) == [] else []
+    for run, parameters, options in [*ways, *itself]:
         _check_parameters(name, parameters)
-        each = Registered(_choice_name(overload, prefix, run, parameters), overload, run, dict(parameters))
-        _check_arguments(name, each)
-        if not any(known.name == each.name and known.is_same(each) for known in made):
-            made.append(each)
+        for each in _forms_of(overload, prefix, run, dict(parameters), dict(options)):
+            _check_arguments(name, each)
+            if not any(known.name == each.name and known.is_same(each) for known in made):
+                made.append(each)
     with _registry.lock:
         # An operator that is defined anew, as in a notebook, has another overload of the same name.
         for key in [key for key in _registry.by_overload if declarations.name_of(key) == name]:
@@ -100,11 +138,25 @@ def register(overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any]
         _registry.by_overload[overload] = made
 
 
-def registered() -> list[Registered]:
-    """All functions, each name once, in an order that is equal on ranks with the same registrations."""
+def _forms_of(
+    overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], options: dict[str, Any]
+) -> list[Registered]:
+    """A function as it is and as it is compiled. The operator itself is not compiled."""
+    made = [Registered(_choice_name(overload, prefix, run, parameters), overload, run, parameters)]
+    if run is not None:
+        name = _choice_name(overload, prefix, run, {**parameters, **options}, COMPILED)
+        made.append(Registered(name, overload, run, parameters, True, options))
+    return made
+
+
+def registered(compiles: bool = True) -> list[Registered]:
+    """All functions, each name once, in an order that is equal on ranks with the same registrations.
+
+    Without `compiles` there are no compiled forms.
+    """
     with _registry.lock:
         found = {each.name: each for several in _registry.by_overload.values() for each in several}
-    return [found[name] for name in sorted(found)]
+    return [found[name] for name in sorted(found) if compiles or not found[name].is_compiled]
 
 
 def check_declared(overload: Any) -> None:
@@ -139,15 +191,22 @@ def forget_all() -> None:
         _registry.by_overload.clear()
 
 
-def functions_of(process_group: Any, store: Any, prefix: str) -> Functions | None:
+def version_of(process_group: Any, compiles: bool) -> str:
+    """Equal on ranks that have the same functions; "" without any."""
+    ways = registered(compiles)
+    return _version(ways, process_group) if ways else ""
+
+
+def functions_of(process_group: Any, store: Any, prefix: str, forms: Any | None = None) -> Functions | None:
     """The functions as choices of the group of cotune for a process group; None if nothing is registered.
 
-    Their own process groups meet by the store, under names that begin with `prefix`, which no other group has.
+    Their own process groups meet by the store, under names that begin with `prefix`, which no other group has. `forms` runs
+    the compiled functions (function_forms.Forms); without it there are none.
     """
-    ways = registered()
+    ways = registered(compiles=forms is not None)
     if not ways:
         return None
-    groups = _Groups(process_group, store, prefix)
+    groups = _Groups(process_group, store, prefix, forms)
     return Functions(
         functions=[_function(each) for each in ways],
         name=NAME,
@@ -177,12 +236,14 @@ class _OwnGroup:
 
     Attributes:
       process_group: the group.
+      forms: runs compiled functions.
       lock: is held to change `running`.
       running: how many functions run in it now.
       is_closed: no function begins any more.
     """
 
     process_group: Any
+    forms: Any | None = None
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     running: int = 0
     is_closed: bool = False
@@ -215,8 +276,9 @@ class _OwnGroup:
 class _Groups:
     """Makes the process groups in which functions communicate, one for each attempt."""
 
-    def __init__(self, process_group: Any, store: Any, prefix: str):
+    def __init__(self, process_group: Any, store: Any, prefix: str, forms: Any | None):
         self._process_group = process_group
+        self._forms = forms
         self._store = store
         self._prefix = prefix
         self._global_ranks = compat.global_ranks(process_group)
@@ -231,7 +293,7 @@ class _Groups:
         name = f"{self._prefix}/{made.name}"
         group = compat.make_group(ranks, made.rank, self._backend, self._store, name, timeout_s)
         _own_groups.add(name)
-        return _OwnGroup(group)
+        return _OwnGroup(group, self._forms)
 
     def close(self, own: _OwnGroup) -> None:
         own.close()
@@ -268,11 +330,14 @@ class _Runner:
             return None
 
     def _result(self, call: FunctionCall, operand: torch.Tensor) -> torch.Tensor:
-        others = {**self._arguments(call), **self._way.parameters}
-        if self._way.run is None:
+        process_group, reduction = call.group.process_group, _REDUCTION_WORDS.get(call.reduction, "")
+        if self._way.is_compiled:
+            result = call.group.forms.run(self._way, operand, reduction, process_group)
+        elif self._way.run is None:
+            others = self._way.arguments(process_group.group_name, reduction)
             result = self._way.overload(**{self._declaration.tensor: operand}, **others)
         else:
-            result = self._way.run(operand, **others)
+            result = self._way.run(operand, **self._way.arguments(process_group.group_name, reduction))
         if not isinstance(result, torch.Tensor):
             raise TypeError(f"the function has returned {type(result).__name__}, and the result of a collective is one tensor")
         if result.dtype != operand.dtype or result.device != operand.device:
@@ -285,21 +350,6 @@ class _Runner:
                 f"{call.recv.count}"
             )
         return result
-
-    def _arguments(self, call: FunctionCall) -> dict[str, Any]:
-        """The arguments of the operator but for the operand."""
-        declaration = self._declaration
-        named: dict[str, Any] = {}
-        for each in self._way.overload._schema.arguments:
-            if each.name == declaration.tensor:
-                continue
-            if each.name == declaration.group:
-                named[each.name] = call.group.process_group.group_name
-            elif each.name == declaration.reduction:
-                named[each.name] = _REDUCTION_WORDS[call.reduction]
-            elif each.has_default_value():
-                named[each.name] = each.default_value
-        return named
 
 
 def _stream_of(call: FunctionCall) -> Any:
@@ -331,7 +381,9 @@ def _tensor(memory: Any) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_char * size_bytes).from_address(memory.address), dtype=dtype)
 
 
-def _choice_name(overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any]) -> str:
+def _choice_name(
+    overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], suffix: str = ""
+) -> str:
     """The name of the choice: "ring?chunk_size=65536"; of the operator itself, "lib.op"."""
     if run is None:
         algorithm = declarations.name_of(overload).replace("::", ".")
@@ -339,7 +391,7 @@ def _choice_name(overload: Any, prefix: str, run: Callable[..., Any] | None, par
         algorithm = getattr(run, "__name__", type(run).__name__)
     if prefix and run is not None:
         algorithm = f"{prefix}.{algorithm}"
-    name = _word(algorithm)
+    name = _word(algorithm) + suffix
     if parameters:
         name += "?" + "&".join(f"{_word(key)}={_word(str(value))}" for key, value in sorted(parameters.items()))
     if len(name) > _NAME_CHARACTERS_MAX:
@@ -392,7 +444,7 @@ def _version(ways: Sequence[Registered], process_group: Any) -> str:
     """Differs if the code of a function, PyTorch or the backend of the process group is another one."""
     digest = hashlib.sha256()
     for way in ways:
-        digest.update(f"{way.name}\0{way.overload._schema}\0{sorted(way.parameters.items())}\0".encode())
+        digest.update(f"{way.name}\0{way.overload._schema}\0{sorted(way.parameters.items())}\0{sorted(way.options.items())}\0".encode())
         digest.update(_callable_text(way.run, ()).encode())
     return f"{digest.hexdigest()[:16]} torch {torch.__version__} {compat.group_backend(process_group)}"
 

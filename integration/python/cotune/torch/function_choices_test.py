@@ -51,13 +51,19 @@ class Test(unittest.TestCase):
         cotune.torch.register_custom_op_autotuning(operator, list(configs), **options)
 
     def names(self) -> list[str]:
-        return [each.name for each in function_choices.registered()]
+        return [each.name for each in function_choices.registered(compiles=False)]
 
 
 class NamesTest(Test):
     def test_a_choice_is_named_by_its_function_and_its_parameters(self) -> None:
         self.register(ops.total.default, CustomOpConfig(ring, chunk_size=4, Mode="Fast!"), CustomOpConfig(tree))
         self.assertEqual(self.names(), ["cotune_functions.total", "ring?mode=fast_&chunk_size=4", "tree"])
+
+    def test_a_compiled_function_is_a_choice_of_its_own(self) -> None:
+        self.register(ops.total.default, CustomOpConfig(ring, chunk=4), CustomOpConfig(tree, {"max_autotune": True}), CustomOpConfig(tree))
+        names = [each.name for each in function_choices.registered() if each.is_compiled]
+        self.assertEqual(names, ["ring.compiled?chunk=4", "tree.compiled", "tree.compiled?max_autotune=true"])
+        self.assertEqual(self.names(), ["cotune_functions.total", "ring?chunk=4", "tree"], "and the operator is not compiled")
 
     def test_a_name_of_the_registration_is_put_before(self) -> None:
         self.register(ops.total.default, CustomOpConfig(ring), CustomOpConfig(), name="fast")
@@ -98,7 +104,11 @@ class RefusalsTest(Test):
             (TypeError, "the operator is what torch.library.custom_op returns or an overload", "cotune_functions::total", [config], {}),
             (ValueError, "configs is a list of CustomOpConfig with one entry or more, and not \\[\\]", total, [], {}),
             (TypeError, "each config is a CustomOpConfig, and not 3", total, [3], {}),
-            (ValueError, "has config_patches, which are options of Inductor", total, [CustomOpConfig(tree, {"a": 1})], {}),
+            (ValueError, "config_patches with 'a', and Inductor of torch .* has no such option", total, [CustomOpConfig(tree, {"a": 1})], {}),
+            (ValueError, "has config_patches and no function", total, [CustomOpConfig(None, {"max_autotune": True})], {}),
+            (ValueError, "max_autotune=<object .*a choice is known by its options", total, [CustomOpConfig(tree, {"max_autotune": object()})], {}),
+            (ValueError, "max_autotune as a parameter and in config_patches", total, [CustomOpConfig(ring, {"max_autotune": True}, max_autotune=1)], {}),
+            (ValueError, "runs functions without CUDA graphs", total, [CustomOpConfig(tree, {"triton.cudagraphs": True})], {}),
             (TypeError, "name is a str or None, and not 3", total, [config], {"name": 3}),
             (ValueError, "undeclared: nobody has declared which collective it is", ops.undeclared.default, [config], {}),
             (ValueError, "tree has no value for the argument scale of the operator", ops.scaled.default, [config], {}),

@@ -26,7 +26,16 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError, error_of
 from cotune.group import Group
-from cotune.torch import compat, function_choices, job_settings, library, option_values, settings_file, verdict_file
+from cotune.torch import (
+    compat,
+    function_choices,
+    function_forms,
+    job_settings,
+    library,
+    option_values,
+    settings_file,
+    verdict_file,
+)
 from cotune.torch.log import LinesOfGroup, log
 from cotune.torch.meeting import Place
 from cotune.torch.origins import Origin
@@ -68,6 +77,8 @@ class TuneSettings:
       races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
         which runs if it is faster.
       races_plain_budget_s: seconds for these comparisons at one meeting of the ranks.
+      functions_compile_budget_s: seconds after which a rank begins to compile no further function that the user has
+        registered (register_custom_op_autotuning) before one tune; 0: they are not compiled, and race as they are.
     """
 
     tunes: bool = True
@@ -77,6 +88,7 @@ class TuneSettings:
     force: Mapping[str, str] | None = None
     races_plain: bool = False
     races_plain_budget_s: float = 20.0
+    functions_compile_budget_s: float = 120.0
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -159,6 +171,8 @@ class GroupEntry:
       races_plain: programs are compared with PyTorch's form of them, for at most races_plain_budget_s at one meeting.
       verdicts_path: the file of the verdicts; "" for none.
       race_timeout_s: a collective on host memory that takes longer ends the race of PyTorch's form.
+      forms: the compiled functions that the user has registered; None if there are none, or not the same on all ranks.
+      functions_compile_budget_s: the seconds for compiling them before one tune.
     """
 
     name: str
@@ -171,6 +185,8 @@ class GroupEntry:
     races_plain_budget_s: float = 20.0
     verdicts_path: str = ""
     race_timeout_s: float = 30.0
+    forms: function_forms.Forms | None = None
+    functions_compile_budget_s: float = 120.0
 
     @property
     def is_plain(self) -> bool:
@@ -366,14 +382,28 @@ def _reason_of(failure: Exception) -> str:
     return text[:_REASON_CHARACTERS_MAX]
 
 
-def _readiness() -> dict[str, str]:
-    """The host of this rank, or the reason why it cannot make a group. Raises nothing: the other ranks wait for it."""
+def _readiness(process_group: Any) -> dict[str, str]:
+    """The host of this rank and the version of its functions, or the reason why it cannot make a group.
+
+    Raises nothing: the other ranks wait for it.
+    """
     try:
         _native.library()
         library.load()
-        return {"reason": "", "host": _host_id()}
+        functions = function_choices.version_of(process_group, _compiles_functions())
+        return {"reason": "", "host": _host_id(), "functions": functions}
     except Exception as failure:  # noqa: BLE001
-        return {"reason": _reason_of(failure), "host": ""}
+        return {"reason": _reason_of(failure), "host": "", "functions": ""}
+
+
+def _have_one_list(words: list[dict[str, str]]) -> bool:
+    """Returns true if all ranks have the same functions: otherwise they do not meet to compile them."""
+    versions = {word.get("functions", "") for word in words}
+    return len(versions) == 1 and "" not in versions
+
+
+def _compiles_functions() -> bool:
+    return _settings.functions_compile_budget_s > 0 and _settings.numerics == "any"
 
 
 def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
@@ -406,10 +436,12 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     place = _place(device)
     meeting = Place(name, process_group, device)
     timeout_s = meeting.timeout_s
-    ready, attempt = meeting.share("ready", _readiness(), "come to its first operator", hint=LATE_HINT)
+    ready, attempt = meeting.share("ready", _readiness(process_group), "come to its first operator", hint=LATE_HINT)
     if reason := _first_reason(ready, meeting.global_ranks):
         return GroupEntry(name, place, None, reason)
     group, failure, force_result, is_agreed = None, "", 0, False
+    prefix = f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"
+    forms = function_forms.Forms(process_group, device, prefix) if _compiles_functions() else None
     try:
         try:
             group = Group(
@@ -421,7 +453,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 call_timeout_s=timeout_s,
                 log=LinesOfGroup(),
                 ignores_database=_settings.database is None,
-                functions=function_choices.functions_of(process_group, meeting.store, f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"),
+                functions=function_choices.functions_of(process_group, meeting.store, prefix, forms),
                 force=_settings.force,
                 settings=job_settings.with_defaults(_settings.settings),
             )
@@ -442,7 +474,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     finally:
         if group is not None and not is_agreed:
             group.destroy()
-    return GroupEntry(name, place, group if is_agreed else None, reason)
+    return GroupEntry(name, place, group if is_agreed else None, reason, forms=forms if is_agreed and _have_one_list(ready) else None)
 
 
 def _why_plain(size: int, backend: str, device: int) -> str:
@@ -496,6 +528,8 @@ def drop(name: str, life: _Life | None = None) -> None:
     for entry in dropped:
         if entry.group is not None:
             entry.group.destroy()
+        if entry.forms is not None:
+            entry.forms.forget()
 
 
 def drop_stale() -> None:
@@ -550,6 +584,7 @@ def resolve(name: str, device: int) -> None:
         # Only NCCL's collectives can be in the CUDA graph of a function whose collectives are given back.
         entry.races_plain = races_plain() and (device < 0 or compat.runs_cuda_by_nccl(process_group))
         entry.races_plain_budget_s = settings.races_plain_budget_s
+        entry.functions_compile_budget_s = settings.functions_compile_budget_s
         entry.verdicts_path = verdict_file.path_of(settings.database)
         entry.race_timeout_s = job_settings.autotune_timeout_s(settings.settings)
         known = _lives.get(name)

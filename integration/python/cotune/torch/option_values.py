@@ -36,6 +36,10 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 3600
 
 
+def _is_seconds_or_none(value: Any) -> bool:
+    return value == 0 and not isinstance(value, bool) or _is_seconds(value)
+
+
 # More row counts than a tune measures in any sensible time.
 SIZES_MAX = 64
 
@@ -61,6 +65,7 @@ _ALLOWED = {
     ),
     "races_plain": _SWITCH,
     "races_plain_budget_s": (_is_seconds, "a number of seconds above 0 and up to 3600"),
+    "functions_compile_budget_s": (_is_seconds_or_none, "a number of seconds from 0, which compiles no function, to 3600"),
     "tables": _SWITCH,
     "rows": (_is_sizes, f"a list of 1 to {SIZES_MAX} positive numbers of rows"),
     "collective_multi_kernel_hints": (_is_sizes, f"a list of 1 to {SIZES_MAX} positive numbers of bytes"),
