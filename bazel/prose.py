@@ -143,10 +143,11 @@ def findings_of(path: pathlib.Path, text: str) -> list[Finding]:
                 found.append(Finding(str(path), sentence.line, rule.name, excerpt))
     if path.suffix == ".md":
         for number, line in prose_text.wrappable_lines(text):
-            if MERGE_MARKER.pattern.search(line):
-                found.append(Finding(str(path), number, MERGE_MARKER.name, line))
             if LONG_LINE.pattern.search(line):
                 found.append(Finding(str(path), number, LONG_LINE.name, f"{len(line)} columns"))
+        for number, line in enumerate(text.splitlines(), 1):
+            if MERGE_MARKER.pattern.search(line):
+                found.append(Finding(str(path), number, MERGE_MARKER.name, line))
     return sorted(found)
 
 

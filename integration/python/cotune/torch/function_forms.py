@@ -66,7 +66,7 @@ class _Form:
         self._process_group: Callable[[], Any] = lambda: None
         self._is_compiling = False
         self._is_compiled = False
-        self.runs = 0  # of compiled code
+        self.runs = 0  # calls that have run compiled code
         # True from the begin of a call to its good end: what is left of a call that failed or hangs may still use the name.
         self.is_unfinished = False
         self._function = _own_function(way.run, way.arguments(group_name, reduction), f"cotune_form_{next(_numbers)}")
