@@ -58,6 +58,21 @@ class PeerTestsTest(unittest.TestCase):
             # A child that was killed may wait for its parent to notice.
             self.assertTrue(not state.exists() or ") Z " in state.read_text(), each)
 
+    def test_names_that_the_installed_version_lacks(self):
+        ended = self.run_peers("sample_names", "--lift")
+        self.assertEqual(ended.returncode, 0, ended)
+        absent = "torch.distributed.name_of_a_newer_version"
+        self.assertIn(f"sample_names: the installed version has no {absent}; the tests that use it fail\n", ended.stdout)
+        # Ranks on the CPU stand for ranks on GPUs.
+        self.assertIn("without cotune 4 passed, 1 failed; with cotune 4 passed, 1 failed\n5 tests ran, 0 with", ended.stdout)
+        records = (self.folder / "without/sample_names.records").read_text()
+        self.assertIn(f"AbsentNameError: the installed version has no {absent}", records)
+
+    def test_tests_of_gpus_are_left_out_unless_they_are_lifted(self):
+        ended = self.run_peers("sample_names", "--only", "test_gpus_add")
+        self.assertIn("without cotune 1 skipped; with cotune 1 skipped\n", ended.stdout)
+        self.assertEqual(ended.returncode, 3, ended)
+
     def test_a_module_that_is_not_there(self):
         ended = self.run_peers("sample_absent")
         self.assertEqual(ended.returncode, 2, ended)

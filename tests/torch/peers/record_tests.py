@@ -3,8 +3,9 @@
     record_tests.py MODULE RECORDS [--skip FILE] [--only PATTERN]
 
 A record is a line of JSON: {"test", "outcome": "begun", "passed", "failed" or "skipped", "line": the first line of the failure}.
-The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" comes when the module was imported, or has the reason why it was not;
-the record "all" is the last one, so that a reader notices a process that ended before.
+The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" comes when the module was imported, with the
+names that the installed version lacks, or has the reason why it was not; the record "all" is the last one, so that a reader
+notices a process that ended before.
 
 Tests of PyTorch start ranks by the module multiprocessing, which imports this file in each of them: they are prepared, too.
 """
@@ -21,6 +22,7 @@ import sys
 import unittest
 
 import preparation
+import sources
 
 # PyTorch's tests of several processes put the error of a rank below this line.
 _RANK_FAILED = re.compile(r"Process \d+ exited with error code \d+ and exception")
@@ -110,7 +112,7 @@ def main() -> int:
     except BaseException as failure:  # noqa: BLE001  a module without its packages may also end the process
         recorder.write("module", "failed", failure_line(failure))
         return 1
-    recorder.write("module", "passed")
+    recorder.write("module", "passed", " ".join(sources.absent))
     found = each_test(unittest.defaultTestLoader.loadTestsFromModule(module))
     tests = [each for each in found if each.id() not in left_out and re.search(options.only, each.id())]
     unittest.TestSuite(tests).run(recorder)
