@@ -1,7 +1,8 @@
 """Prepares PyTorch in each process of the tests before they are imported, by the variables of its environment.
 
 COTUNE_PEERS_FOLDER: the tests of this folder get placeholders for names that the installed version lacks. COTUNE_PEERS_ENABLES=1:
-cotune.torch.enable() comes before the tests. COTUNE_PEERS_LIFTS=1: tests that ask for GPUs run on the CPU, with gloo: the
+cotune.torch.enable() comes before the tests, and each program that it takes from a graph adds a byte to the file
+COTUNE_PEERS_PROGRAMS. COTUNE_PEERS_LIFTS=1: tests that ask for GPUs run on the CPU, with gloo: the
 conditions that look for GPUs are off, tests that ask for the accelerator or for CUDA get the CPU.
 """
 
@@ -55,6 +56,20 @@ def _lift_conditions() -> None:
         _answer_tests(torch.cuda, name, lambda answer=answer: answer)
 
 
+def _count_programs(path: pathlib.Path) -> None:
+    """Adds a byte to the file for each program: all processes of a test write to it."""
+    from cotune.torch import decisions
+
+    real = decisions.record
+
+    def record(nodes: int, seconds: float, programs: list, *arguments: Any, **named: Any) -> None:
+        real(nodes, seconds, programs, *arguments, **named)
+        with path.open("ab") as file:
+            file.write(b"p" * len(programs))
+
+    decisions.record = record
+
+
 def prepare() -> None:
     lifts = os.environ.get("COTUNE_PEERS_LIFTS") == "1"
     sources.change_imports(pathlib.Path(os.environ["COTUNE_PEERS_FOLDER"]), lifts)
@@ -64,3 +79,4 @@ def prepare() -> None:
         import cotune.torch
 
         cotune.torch.enable(tables=False)
+        _count_programs(pathlib.Path(os.environ["COTUNE_PEERS_PROGRAMS"]))

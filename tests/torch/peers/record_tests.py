@@ -2,8 +2,8 @@
 
     record_tests.py MODULE RECORDS [--skip FILE] [--only PATTERN]
 
-A record is a line of JSON: {"test", "outcome": "begun", "passed", "failed" or "skipped", "line": the first line of the failure}.
-The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" comes when the module was imported, with the
+A record is a line of JSON: {"test", "outcome": "begun", "passed", "failed" or "skipped", "line": the first line of the failure,
+"programs": number of programs that cotune has taken in the test}. The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" comes when the module was imported, with the
 names that the installed version lacks, or has the reason why it was not; the record "all" is the last one, so that a reader
 notices a process that ended before.
 
@@ -49,9 +49,15 @@ class Recorder(unittest.TestResult):
         super().__init__()
         self._file = path.open("a", buffering=1)
         self._outcome: tuple[str, str] | None = None
+        self._programs = pathlib.Path(os.environ["COTUNE_PEERS_PROGRAMS"])
+        self._programs.touch()
+        self._programs_before = 0
 
-    def write(self, test: str, outcome: str, line: str = "") -> None:
-        self._file.write(json.dumps({"test": test, "outcome": outcome, "line": line}) + "\n")
+    def write(self, test: str, outcome: str, line: str = "", programs: int = 0) -> None:
+        self._file.write(json.dumps({"test": test, "outcome": outcome, "line": line, "programs": programs}) + "\n")
+
+    def _count_programs(self) -> int:
+        return self._programs.stat().st_size
 
     def _note(self, test: unittest.TestCase, outcome: str, line: str) -> None:
         if not isinstance(test, unittest.TestCase):
@@ -63,11 +69,12 @@ class Recorder(unittest.TestResult):
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         self._outcome = None
+        self._programs_before = self._count_programs()
         self.write(test.id(), "begun")
 
     def stopTest(self, test: unittest.TestCase) -> None:
         super().stopTest(test)
-        self.write(test.id(), *(self._outcome or ("passed", "")))
+        self.write(test.id(), *(self._outcome or ("passed", "")), self._count_programs() - self._programs_before)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         self._note(test, "skipped", reason)
