@@ -4,7 +4,9 @@
 
 Each module runs in a process of its own, once without cotune and once with cotune.torch.enable() in every process that imports
 the tests. A test that takes too long is cut together with its ranks, a process that ends in a test is noted, and the tests
-that are left run in a new process. Run it where Bazel has put what it built, for example
+that are left run in a new process. A name that a module imports and that the installed version lacks is printed, and the tests
+that use it fail. The number of tests with cotune from whose graphs cotune takes collectives is printed, too: the others show only
+that cotune does not disturb them. Run it where Bazel has put what it built, for example
 
     cd bazel-bin/tests/torch/peer_tests_test.runfiles/cotune && python3 tests/torch/peer_tests.py FOLDER
 """
@@ -47,6 +49,8 @@ class Outcome:
 
     what: str
     line: str = ""
+    # Programs that cotune has taken from the graphs of the test, on all ranks.
+    programs: int = 0
 
     @property
     def has_run(self) -> bool:
@@ -104,6 +108,8 @@ class Run:
     only: str
     environment: dict[str, str]
     work: pathlib.Path
+    # Names that a module imports and that the installed version lacks, by module.
+    absent: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def outcomes(self, module: str) -> dict[str, Outcome]:
         """The outcome of each test of a module. Raises ImportError with the reason if the module cannot be imported."""
@@ -114,13 +120,14 @@ class Run:
             if imported is None or imported["outcome"] == "failed":
                 why = "its import does not end" if was_cut else "its process has ended before its tests"
                 raise ImportError(f"{module}: {imported['line'] if imported else why}")
+            self.absent[module] = imported["line"].split()
             begun = None
             for each in records[1:]:
                 if each["test"] == "all":
                     return found
                 begun = each["test"] if each["outcome"] == "begun" else None
                 if begun is None:
-                    found[each["test"]] = Outcome(each["outcome"], each["line"])
+                    found[each["test"]] = Outcome(each["outcome"], each["line"], each["programs"])
             if begun is None:
                 raise ImportError(f"{module}: its process has ended between two tests")
             found[begun] = Outcome("cut", f"no end after {self.timeout_s:g} s") if was_cut else Outcome("crashed")
@@ -136,13 +143,19 @@ class Run:
 
 def prepare_run(options: argparse.Namespace, enables: bool) -> Run:
     tree = Tree()
-    variables = {"COTUNE_PEERS_ENABLES": str(int(enables)), "COTUNE_PEERS_LIFTS": str(int(options.lift))}
-    environment = tree.environment(**variables)
+    work = options.work or pathlib.Path(tempfile.mkdtemp(prefix="cotune_peers."))
+    work = work.resolve() / ("with" if enables else "without")
+    work.mkdir(parents=True, exist_ok=True)
+    environment = tree.environment(
+        # Graphs from another run's cache would not come to cotune.
+        TORCHINDUCTOR_CACHE_DIR=tempfile.mkdtemp(prefix="inductor.", dir=work),
+        COTUNE_PEERS_PROGRAMS=str(work / "programs"),
+        COTUNE_PEERS_FOLDER=str(options.folder),
+        COTUNE_PEERS_ENABLES=str(int(enables)),
+        COTUNE_PEERS_LIFTS=str(int(options.lift)),
+    )
     own = [str(HERE / "peers"), str(options.folder), *map(str, options.packages)]
     environment["PYTHONPATH"] = os.pathsep.join([*own, environment["PYTHONPATH"]])
-    work = options.work or pathlib.Path(tempfile.mkdtemp(prefix="cotune_peers."))
-    work = work / ("with" if enables else "without")
-    work.mkdir(parents=True, exist_ok=True)
     return Run(options.timeout_s, options.only, environment, work)
 
 
@@ -191,7 +204,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"[{' '.join(MODULES)}]")
-    parser.add_argument("--lift", action="store_true", help="also runs tests that need GPUs, on the CPU with gloo")
+    parser.add_argument("--lift", action="store_true", help="also runs tests that need GPUs: CPU and gloo stand for CUDA and NCCL")
     parser.add_argument("--only", default="", help="pattern that is in the names of the tests to run")
     parser.add_argument("--timeout", dest="timeout_s", type=float, default=120.0, help="seconds for a test [%(default)s]")
     parser.add_argument("--at-least", type=int, default=1, help="tests that have to run, passed or failed [%(default)s]")
@@ -220,6 +233,10 @@ def main(arguments: list[str]) -> int:
         except ImportError as failure:
             print(f"peer_tests.py: {failure}; its log is in {without.work} or {with_it.work}", file=sys.stderr)
             return USAGE
+        for name in without.absent[module]:
+            print(f"{module}: the installed version has no {name}; the tests that use it fail")
+        taken = sum(each.programs > 0 for each in after.values())
+        print(f"{module}: cotune takes collectives from {taken} of {len(after)} tests")
         unexplained += compare(module, before, after, known)
         ran += sum(each.has_run for each in before.values())
     print(f"{ran} tests ran, {len(unexplained)} with a difference that is not known; logs are in {without.work.parent}")

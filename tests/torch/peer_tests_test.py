@@ -32,7 +32,11 @@ class PeerTestsTest(unittest.TestCase):
         numbers = "1 passed, 1 failed, 1 skipped"
         # The test that fails has another number in its message each time.
         self.assertEqual(ended.returncode, 0, ended)
-        self.assertIn(f"sample_equal: without cotune {numbers}; with cotune {numbers}\n2 tests ran, 0 with", ended.stdout)
+        self.assertIn(
+            "sample_equal: cotune takes collectives from 1 of 3 tests\n"
+            f"sample_equal: without cotune {numbers}; with cotune {numbers}\n2 tests ran, 0 with",
+            ended.stdout,
+        )
 
     def test_a_difference(self):
         ended = self.run_peers("sample_differs")
@@ -57,6 +61,21 @@ class PeerTestsTest(unittest.TestCase):
             state = pathlib.Path(f"/proc/{each}/stat")
             # A child that was killed may wait for its parent to notice.
             self.assertTrue(not state.exists() or ") Z " in state.read_text(), each)
+
+    def test_names_that_the_installed_version_lacks(self):
+        ended = self.run_peers("sample_names", "--lift")
+        self.assertEqual(ended.returncode, 0, ended)
+        absent = "torch.distributed.name_of_a_newer_version"
+        self.assertIn(f"sample_names: the installed version has no {absent}; the tests that use it fail\n", ended.stdout)
+        # Ranks on the CPU stand for ranks on GPUs.
+        self.assertIn("without cotune 4 passed, 1 failed; with cotune 4 passed, 1 failed\n5 tests ran, 0 with", ended.stdout)
+        records = (self.folder / "without/sample_names.records").read_text()
+        self.assertIn(f"AbsentNameError: the installed version has no {absent}", records)
+
+    def test_tests_of_gpus_are_left_out_unless_they_are_lifted(self):
+        ended = self.run_peers("sample_names", "--only", "test_gpus_add")
+        self.assertIn("without cotune 1 skipped; with cotune 1 skipped\n", ended.stdout)
+        self.assertEqual(ended.returncode, 3, ended)
 
     def test_a_module_that_is_not_there(self):
         ended = self.run_peers("sample_absent")

@@ -1,15 +1,20 @@
 """Prepares PyTorch in each process of the tests before they are imported, by the variables of its environment.
 
-COTUNE_PEERS_ENABLES=1: cotune.torch.enable() comes before the tests. COTUNE_PEERS_LIFTS=1: tests that ask for GPUs run on the
-CPU, with gloo: the conditions that look for GPUs are off, and tests that ask for the accelerator get the CPU.
+COTUNE_PEERS_FOLDER: the tests of this folder get placeholders for names that the installed version lacks. COTUNE_PEERS_ENABLES=1:
+cotune.torch.enable() comes before the tests, and each program that it takes from a graph adds a byte to the file
+COTUNE_PEERS_PROGRAMS. COTUNE_PEERS_LIFTS=1: tests that ask for GPUs run on the CPU, with gloo: the
+conditions that look for GPUs are off, tests that ask for the accelerator or for CUDA get the CPU.
 """
 
 from __future__ import annotations
 
 import os
+import pathlib
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import sources
 
 
 def _asks_as_test() -> bool:
@@ -47,12 +52,31 @@ def _lift_conditions() -> None:
     }  # fmt: skip
     for name, answer in answers.items():
         _answer_tests(torch.accelerator, name, lambda answer=answer: answer)
+    for name, answer in {"set_device": None, "synchronize": None, "current_device": 0}.items():
+        _answer_tests(torch.cuda, name, lambda answer=answer: answer)
+
+
+def _count_programs(path: pathlib.Path) -> None:
+    """Adds a byte to the file for each program: all processes of a test write to it."""
+    from cotune.torch import decisions
+
+    real = decisions.record
+
+    def record(nodes: int, seconds: float, programs: list, *arguments: Any, **named: Any) -> None:
+        real(nodes, seconds, programs, *arguments, **named)
+        with path.open("ab") as file:
+            file.write(b"p" * len(programs))
+
+    decisions.record = record
 
 
 def prepare() -> None:
-    if os.environ.get("COTUNE_PEERS_LIFTS") == "1":
+    lifts = os.environ.get("COTUNE_PEERS_LIFTS") == "1"
+    sources.change_imports(pathlib.Path(os.environ["COTUNE_PEERS_FOLDER"]), lifts)
+    if lifts:
         _lift_conditions()
     if os.environ.get("COTUNE_PEERS_ENABLES") == "1":
         import cotune.torch
 
         cotune.torch.enable(tables=False)
+        _count_programs(pathlib.Path(os.environ["COTUNE_PEERS_PROGRAMS"]))

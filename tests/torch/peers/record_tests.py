@@ -2,9 +2,10 @@
 
     record_tests.py MODULE RECORDS [--skip FILE] [--only PATTERN]
 
-A record is a line of JSON: {"test", "outcome": "begun", "passed", "failed" or "skipped", "line": the first line of the failure}.
-The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" comes when the module was imported, or has the reason why it was not;
-the record "all" is the last one, so that a reader notices a process that ended before.
+A record is a line of JSON: {"test", "outcome": "begun", "passed", "failed" or "skipped", "line": the first line of the failure,
+"programs": number of programs that cotune has taken in the test}. The tests that FILE names, a line each, are left out, and those in whose names the pattern is not found. The record "module" comes when the module was imported, with the
+names that the installed version lacks, or has the reason why it was not; the record "all" is the last one, so that a reader
+notices a process that ended before.
 
 Tests of PyTorch start ranks by the module multiprocessing, which imports this file in each of them: they are prepared, too.
 """
@@ -21,6 +22,7 @@ import sys
 import unittest
 
 import preparation
+import sources
 
 # PyTorch's tests of several processes put the error of a rank below this line.
 _RANK_FAILED = re.compile(r"Process \d+ exited with error code \d+ and exception")
@@ -47,9 +49,15 @@ class Recorder(unittest.TestResult):
         super().__init__()
         self._file = path.open("a", buffering=1)
         self._outcome: tuple[str, str] | None = None
+        self._programs = pathlib.Path(os.environ["COTUNE_PEERS_PROGRAMS"])
+        self._programs.touch()
+        self._programs_before = 0
 
-    def write(self, test: str, outcome: str, line: str = "") -> None:
-        self._file.write(json.dumps({"test": test, "outcome": outcome, "line": line}) + "\n")
+    def write(self, test: str, outcome: str, line: str = "", programs: int = 0) -> None:
+        self._file.write(json.dumps({"test": test, "outcome": outcome, "line": line, "programs": programs}) + "\n")
+
+    def _count_programs(self) -> int:
+        return self._programs.stat().st_size
 
     def _note(self, test: unittest.TestCase, outcome: str, line: str) -> None:
         if not isinstance(test, unittest.TestCase):
@@ -61,11 +69,12 @@ class Recorder(unittest.TestResult):
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         self._outcome = None
+        self._programs_before = self._count_programs()
         self.write(test.id(), "begun")
 
     def stopTest(self, test: unittest.TestCase) -> None:
         super().stopTest(test)
-        self.write(test.id(), *(self._outcome or ("passed", "")))
+        self.write(test.id(), *(self._outcome or ("passed", "")), self._count_programs() - self._programs_before)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         self._note(test, "skipped", reason)
@@ -110,7 +119,7 @@ def main() -> int:
     except BaseException as failure:  # noqa: BLE001  a module without its packages may also end the process
         recorder.write("module", "failed", failure_line(failure))
         return 1
-    recorder.write("module", "passed")
+    recorder.write("module", "passed", " ".join(sources.absent))
     found = each_test(unittest.defaultTestLoader.loadTestsFromModule(module))
     tests = [each for each in found if each.id() not in left_out and re.search(options.only, each.id())]
     unittest.TestSuite(tests).run(recorder)
