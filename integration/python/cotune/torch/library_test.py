@@ -75,7 +75,7 @@ class OtherVersionTest(unittest.TestCase):
         self.assertIn(text, logged.output[0])
         self.assertTrue(hasattr(torch.ops.cotune, "program"))
         # The warning of the first run gives this reason.
-        self.assertEqual(groups._readiness(), {"reason": text, "host": ""})
+        self.assertEqual(groups._readiness(None), {"reason": text, "host": "", "functions": ""})
 
 
 if __name__ == "__main__":
