@@ -205,6 +205,24 @@ TEST(FusedTest, ResultsHaveTheBitsOfTheUnfusedProgram) {
   EXPECT_GT(split, 15u);
 }
 
+// Blocks that have many chunks or steps use slots again within a launch.
+TEST(FusedTest, SlotsAreUsedAgainInALaunch) {
+  size_t flagged = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const RegionVariant& variant = Variants()[v];
+    const bool has_rows = variant.row_threads != 0;
+    if (variant.transport != "flagged" && !has_rows) continue;
+    // The last owner lacks rows.
+    const uint64_t rows = has_rows ? 37 : 203;
+    for (const unsigned int blocks : {1u, 2u}) {
+      EXPECT_EQ(RunCalls(v, rows, {.blocks = blocks, .threads = 9, .seed = v}, true).failure, "")
+          << NameOf(v) << " blocks " << blocks;
+    }
+    flagged += has_rows ? 0 : 1;
+  }
+  EXPECT_GT(flagged, 15u);
+}
+
 TEST(FusedTest, ResultsAreRightByTheEvaluator) {
   size_t checked = 0;
   for (size_t v = 0; v < Variants().size(); ++v) {
@@ -333,6 +351,7 @@ std::string RunMixed(size_t even, size_t odd, uint64_t count) {
 TEST(FusedTest, RanksWithOtherOperationsAroundACollectiveRunItTogether) {
   size_t mixed = 0;
   size_t beside_none = 0;
+  size_t flagged = 0;
   for (size_t a = 0; a < Variants().size(); ++a) {
     for (size_t b = 0; b < Variants().size(); ++b) {
       if (a == b || !FitTogether(Variants()[a], Variants()[b])) continue;
@@ -347,10 +366,12 @@ TEST(FusedTest, RanksWithOtherOperationsAroundACollectiveRunItTogether) {
       EXPECT_EQ(RunMixed(a, b, count), "") << NameOf(a) << " and " << NameOf(b);
       ++mixed;
       if (second.name.starts_with("bare")) ++beside_none;
+      if (Variants()[a].transport == "flagged") ++flagged;
     }
   }
   EXPECT_GE(mixed, 28u);
   EXPECT_GE(beside_none, 12u);
+  EXPECT_GE(flagged, 4u);
 }
 
 // Ranks that run different choices, or collectives of other programs that are not agreed, make

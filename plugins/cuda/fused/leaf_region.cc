@@ -299,7 +299,7 @@ std::string TextOf(const LeafPiece& piece, RowSide rows = RowSide::kWhole) {
   TextWriter to;
   WriteSource(piece.source.part, piece.source.stage(), to);
   if (rows == RowSide::kSplit) {
-    const auto split = SplitOf(piece.sink.part, piece.sink.stage());
+    const auto split = SplitOf(piece.sink.part, piece.sink.stage(), piece.sink.inputs);
     WriteSplitRowSink(piece.sink.part, piece.sink.stage(), split.value(), to);
   } else if (piece.sink.stage().kind == StageKind::kRows) {
     WriteRowSink(piece.sink.part, piece.sink.stage(), to);

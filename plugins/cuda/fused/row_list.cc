@@ -157,8 +157,9 @@ uint64_t GridOf(const LeafRegion& region, const Algorithm& algorithm, const RowS
   const uint64_t leaves_of_block = shape.block_threads() * LeavesOfThread(region, shape);
   const uint64_t exchanges = algorithm.has_owners ? 2 : 1;
   const uint64_t leaf_bytes = leaves_of_block * PacksOfLeaf(region) * kPackBytes * exchanges;
-  // One pack for the numbers of a row at most for each thread.
-  const uint64_t number_bytes = algorithm.splits ? shape.block_threads() * kPackBytes : 0;
+  // One pack with the numbers of a row for each warp of its threads, or for each smaller row.
+  const uint64_t lanes = std::min<uint64_t>(shape.threads, 32);
+  const uint64_t number_bytes = algorithm.splits ? shape.block_threads() / lanes * kPackBytes : 0;
   const uint64_t block_bytes =
       (leaf_bytes + number_bytes) * static_cast<uint64_t>(region.problem.world_size);
   const uint64_t clusters = CeilDivide(RowsAtOnce(region, algorithm), shape.rows_of_block());
@@ -231,7 +232,8 @@ std::string RefusalOf(const LeafRegion& region, const Algorithm& algorithm,
     return fmt::format("rows are counted in 32 bits; not offered above {} bytes", kBytesMax);
   }
   if (algorithm.splits) {
-    const auto split = SplitOf(region.sink().part, region.sink().stage());
+    const LeafSide& sink = region.sink();
+    const auto split = SplitOf(sink.part, sink.stage(), sink.inputs);
     if (!split) return split.error().message;
   }
   if (!shapes.empty()) return "";

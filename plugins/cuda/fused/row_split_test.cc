@@ -23,7 +23,7 @@ LeafSide SinkOf(const std::string& lines, uint64_t rows = 8) {
 
 std::string ReasonOf(const std::string& lines) {
   const LeafSide sink = SinkOf(lines);
-  const auto split = SplitOf(sink.part, sink.stage());
+  const auto split = SplitOf(sink.part, sink.stage(), sink.inputs);
   return split ? "" : split.error().message;
 }
 
@@ -32,7 +32,7 @@ const std::string kOperand = "%x = input bf16 [R, 64]\n";
 
 TEST(RowSplitTest, TheValueItselfIsCarriedIfNothingElseIsRead) {
   const LeafSide sink = SinkOf(kOperand + kSum + "%y = softmax %s\nreturn %y\n");
-  const auto split = SplitOf(sink.part, sink.stage());
+  const auto split = SplitOf(sink.part, sink.stage(), sink.inputs);
   ASSERT_TRUE(split.has_value()) << split.error().message;
   EXPECT_EQ(split->carried, 0);
   EXPECT_EQ(split->numbers.size(), 2u);  // the largest element, and the sum
@@ -43,7 +43,7 @@ TEST(RowSplitTest, AStreamThatIsAnOutputIsCarried) {
       SinkOf(kOperand + "%r = input bf16 [R, 64] replicated\n%g = input bf16 [1, 64]\n" + kSum +
              "%t = add %s, %r\n%y = rms_norm %t, %g, eps=1e-6\n"
              "return %y, %t into %r\n");
-  const auto split = SplitOf(sink.part, sink.stage());
+  const auto split = SplitOf(sink.part, sink.stage(), sink.inputs);
   ASSERT_TRUE(split.has_value()) << split.error().message;
   EXPECT_EQ(NodeOf(sink.part, split->carried).kind, static_cast<uint32_t>(COTUNE_NODE_ADD));
   EXPECT_EQ(split->carried, sink.part.outputs[1]);
@@ -73,6 +73,14 @@ TEST(RowSplitTest, WhatIsReducedIsTheSameOnAllRanks) {
             "");
 }
 
+// The number of an input is that of the program.
+TEST(RowSplitTest, ReasonsNameInputsOfTheProgram) {
+  EXPECT_EQ(ReasonOf("%x = input f32 [R, 64]\n%w = input f32 [R, 1]\n%r = input f32 [R, 64]\n"
+                     "%z = mul %x, %w\n%s = all_reduce sum %z\n%t = add %s, %r\n"
+                     "%n = row_sum %t\n%y = mul %t, %n\nreturn %y\n"),
+            "operations up to the last reduction read input 2, which is not replicated");
+}
+
 // After the reductions each rank reads operands of its own.
 TEST(RowSplitTest, OperandsOfAllRowsAreReadByEachRank) {
   const std::string head = kOperand + "%b = input bf16 [1, 64]\n%w = input f32 [R, 1]\n" + kSum +
@@ -88,7 +96,7 @@ TEST(RowSplitTest, OperandsOfAllRowsAreReadByEachRank) {
 TEST(RowSplitTest, ReductionsThatDoNotFitAPackAreRefused) {
   EXPECT_EQ(ReasonOf("%x = input f64 [R, 64]\n" + std::string(kSum) +
                      "%n = row_sum %s\n%y = mul %s, %n\nreturn %y\n"),
-            "the reduction 1 is not computed in 32 bits");
+            "a reduction is not computed in 32 bits");
   std::string lines = kOperand + kSum;
   std::string outputs = "return %s";
   for (int i = 0; i < 5; ++i) {

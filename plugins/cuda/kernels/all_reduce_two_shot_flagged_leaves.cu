@@ -12,6 +12,13 @@ namespace {
 
 // Leaves of a thread in flight; a leaf of several packs takes the registers of several.
 constexpr int kLeavesAtOnce = COTUNE_UNROLL > kLeafPacks ? COTUNE_UNROLL / kLeafPacks : 1;
+// Peers whose packs are in flight together, and packs of a leaf that are added up together.
+constexpr int kPacksInFlightMax = 8;
+constexpr int kPacksOfPeer = kLeavesAtOnce * kLeafPacks;
+constexpr int kPeersThatFit =
+    kPacksOfPeer < kPacksInFlightMax ? kPacksInFlightMax / kPacksOfPeer : 1;
+constexpr int kPeersAtOnce = kPeersThatFit < kPeers ? kPeersThatFit : kPeers;
+constexpr int kPacksOfLeafAtOnce = kPacksOfPeer * kPeers <= 2 * kPacksInFlightMax ? kLeafPacks : 1;
 
 // The shares of the ranks, in leaves, and the chunks of a share. The packs of a chunk are whole
 // leaves, because chunks are a multiple of 32 packs.
@@ -69,93 +76,123 @@ class Kernel {
   __device__ __forceinline__ unsigned int chunks() const { return work_.chunks.count(); }
 
   __device__ __forceinline__ void SendChunk(unsigned int c) const {
-    const unsigned int step = blockDim.x * kLeavesAtOnce;
-    for (unsigned int at = threadIdx.x; at < work_.Size(c); at += step) {
-      Leaf<Reduced> leaves[kPeers][kLeavesAtOnce];
+    ForGroups(c, [&](unsigned int at, int first) {
+      Leaf<Reduced> leaves[kPeersAtOnce][kLeavesAtOnce];
 #pragma unroll
-      for (int hop = 0; hop < kPeers; ++hop) {
-        const int owner = PeerAfter(a_.rank, hop);
+      for (int n = 0; n < kPeersAtOnce; ++n) {
+        if (first + n >= kPeers) continue;
+        const int owner = PeerAfter(a_.rank, first + n);
         ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
-          leaves[hop][u] = LeafOfSource(source_, work_.First(owner, c) + i, a_.count);
+          leaves[n][u] = LeafOfSource(source_, work_.First(owner, c) + i, a_.count);
         });
       }
 #pragma unroll
-      for (int hop = 0; hop < kPeers; ++hop) {
-        const int owner = PeerAfter(a_.rank, hop);
+      for (int n = 0; n < kPeersAtOnce; ++n) {
+        if (first + n >= kPeers) continue;
+        const int owner = PeerAfter(a_.rank, first + n);
         unsigned char* const slot = slots_.In(owner, a_.rank, rounds_.Number(c));
         ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
           if (!rounds_.IsOpen()) return;
 #pragma unroll
           for (int p = 0; p < kLeafPacks; ++p) {
-            StoreToPeer(slot + work_.At(c, i, p), PackOf(leaves[hop][u], p));
+            StoreToPeer(slot + work_.At(c, i, p), PackOf(leaves[n][u], p));
           }
         });
       }
-    }
+    });
   }
 
   // Chunk c was sent in round c; its sums are sent in round c + 1.
   __device__ __forceinline__ void ReduceChunk(unsigned int c) const {
     const unsigned int step = blockDim.x * kLeavesAtOnce;
     for (unsigned int at = threadIdx.x; at < work_.SizeOf(a_.rank, c); at += step) {
-      Leaf<Reduced> own[kLeavesAtOnce];
-      Pack others[kLeavesAtOnce][kLeafPacks][kPeers];
+      Pack sums[kLeavesAtOnce][kLeafPacks];
       Sink::Operands operands[kLeavesAtOnce];
+      AddUp(at, c, sums, operands);
       ForOwnLeaves(at, c, [&](unsigned int i, int u) {
-        own[u] = LeafOfSource(source_, work_.First(a_.rank, c) + i, a_.count);
-#pragma unroll
-        for (int q = 0; q < kPeers; ++q) {
-          const unsigned char* const slot =
-              slots_.In(a_.rank, PeerAt(q, a_.rank), rounds_.Number(c));
-#pragma unroll
-          for (int p = 0; p < kLeafPacks; ++p) {
-            others[u][p][q] = LoadFromPeer(slot + work_.At(c, i, p));
-          }
-        }
-        operands[u] = LoadSink(sink_, work_.First(a_.rank, c) + i, a_.count);
-      });
-      ForOwnLeaves(at, c, [&](unsigned int i, int u) {
-        Pack sum[kLeafPacks];
-#pragma unroll
-        for (int p = 0; p < kLeafPacks; ++p) {
-          sum[p] = ReduceInRankOrder(PackOf(own[u], p), others[u][p], a_.rank);
-        }
 #pragma unroll
         for (int hop = 0; hop < kPeers; ++hop) {
           unsigned char* const slot =
               slots_.Out(PeerAfter(a_.rank, hop), a_.rank, rounds_.Number(c + 1));
 #pragma unroll
-          for (int p = 0; p < kLeafPacks; ++p) StoreToPeer(slot + work_.At(c, i, p), sum[p]);
+          for (int p = 0; p < kLeafPacks; ++p) StoreToPeer(slot + work_.At(c, i, p), sums[u][p]);
         }
-        StoreSink(sink_, work_.First(a_.rank, c) + i, a_.count, operands[u], sum);
+        StoreSink(sink_, work_.First(a_.rank, c) + i, a_.count, operands[u], sums[u]);
       });
     }
   }
 
   __device__ __forceinline__ void TakeSums(unsigned int c) const {
-    const unsigned int step = blockDim.x * kLeavesAtOnce;
-    for (unsigned int at = threadIdx.x; at < work_.Size(c); at += step) {
+    ForGroups(c, [&](unsigned int at, int first) {
+      Pack sums[kPeersAtOnce][kLeavesAtOnce][kLeafPacks];
 #pragma unroll
-      for (int q = 0; q < kPeers; ++q) {
-        const int owner = PeerAt(q, a_.rank);
+      for (int n = 0; n < kPeersAtOnce; ++n) {
+        if (first + n >= kPeers) continue;
+        const int owner = PeerAt(first + n, a_.rank);
         const unsigned char* const slot = slots_.Out(a_.rank, owner, rounds_.Number(c + 1));
-        Pack sums[kLeavesAtOnce][kLeafPacks];
-        Sink::Operands operands[kLeavesAtOnce];
         ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
 #pragma unroll
           for (int p = 0; p < kLeafPacks; ++p) {
-            sums[u][p] = LoadFromPeer(slot + work_.At(c, i, p));
+            sums[n][u][p] = LoadFromPeer(slot + work_.At(c, i, p));
           }
+        });
+      }
+#pragma unroll
+      for (int n = 0; n < kPeersAtOnce; ++n) {
+        if (first + n >= kPeers) continue;
+        const int owner = PeerAt(first + n, a_.rank);
+        Sink::Operands operands[kLeavesAtOnce];
+        ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
           operands[u] = LoadSink(sink_, work_.First(owner, c) + i, a_.count);
         });
         ForLeavesAt(at, work_.SizeOf(owner, c), [&](unsigned int i, int u) {
-          StoreSink(sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[u]);
+          StoreSink(sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[n][u]);
         });
       }
-    }
+    });
   }
 
  private:
+  // body(at, first): the thread's leaves at, at + blockDim.x, ... of a chunk, in the shares of
+  // kPeersAtOnce peers from `first` on.
+  template <typename Body>
+  __device__ __forceinline__ void ForGroups(unsigned int c, Body body) const {
+    const unsigned int step = blockDim.x * kLeavesAtOnce;
+    for (unsigned int at = threadIdx.x; at < work_.Size(c); at += step) {
+#pragma unroll
+      for (int first = 0; first < kPeers; first += kPeersAtOnce) body(at, first);
+    }
+  }
+
+  // Adds up the thread's leaves of the own share, and loads what the sink needs beside the sums.
+  __device__ __forceinline__ void AddUp(unsigned int at, unsigned int c,
+                                        Pack (&sums)[kLeavesAtOnce][kLeafPacks],
+                                        Sink::Operands (&operands)[kLeavesAtOnce]) const {
+    Leaf<Reduced> own[kLeavesAtOnce];
+    Pack others[kLeavesAtOnce][kPacksOfLeafAtOnce][kPeers];
+#pragma unroll
+    for (int first = 0; first < kLeafPacks; first += kPacksOfLeafAtOnce) {
+      ForOwnLeaves(at, c, [&](unsigned int i, int u) {
+        if (first == 0) own[u] = LeafOfSource(source_, work_.First(a_.rank, c) + i, a_.count);
+#pragma unroll
+        for (int q = 0; q < kPeers; ++q) {
+          const unsigned char* const slot =
+              slots_.In(a_.rank, PeerAt(q, a_.rank), rounds_.Number(c));
+#pragma unroll
+          for (int p = 0; p < kPacksOfLeafAtOnce; ++p) {
+            others[u][p][q] = LoadFromPeer(slot + work_.At(c, i, first + p));
+          }
+        }
+        if (first == 0) operands[u] = LoadSink(sink_, work_.First(a_.rank, c) + i, a_.count);
+      });
+      ForOwnLeaves(at, c, [&](unsigned int, int u) {
+#pragma unroll
+        for (int p = 0; p < kPacksOfLeafAtOnce; ++p) {
+          sums[u][first + p] = ReduceInRankOrder(PackOf(own[u], first + p), others[u][p], a_.rank);
+        }
+      });
+    }
+  }
   template <typename Body>
   __device__ __forceinline__ void ForOwnLeaves(unsigned int at, unsigned int c, Body body) const {
     ForLeavesAt(at, work_.SizeOf(a_.rank, c), body);

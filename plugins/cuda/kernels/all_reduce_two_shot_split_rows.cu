@@ -1,8 +1,8 @@
 // all_reduce in two exchanges with operations around it that reduce rows, as
 // all_reduce_two_shot_rows.cu; but the owner of a row runs the operations up to the last reduction
 // alone. It pushes the value that the others go on with, and the results of the reductions. Every
-// rank runs the operations that are left on all rows, without reading other operands of these rows,
-// and without a reduction.
+// rank runs the operations that are left on all rows. It reads no other operands of these rows
+// but single numbers, and it reduces nothing.
 #include "row_owners.cuh"
 
 using namespace cotune::cuda;
@@ -103,7 +103,11 @@ __device__ __forceinline__ bool ReceiveSplitRow(const KernelArguments& a, Launch
   return is_open;
 }
 
-// A thread that gives up goes on without data, see all_reduce_one_shot_rows.cu.
+// A thread that gives up goes on without data, see all_reduce_one_shot_rows.cu. Others of its row
+// then send numbers that are wrong. No call succeeds by them: the thread never sends its own leaf
+// of that row, and the same thread of each peer waits for it until the group has failed. So all
+// threads that have a leaf of a row take part in its numbers, and nobody sends numbers without
+// leaves.
 template <bool kIsAligned>
 __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArguments& source,
                                     const SinkArguments& sink) {

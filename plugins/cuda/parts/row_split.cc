@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,8 +21,8 @@ using sdk::Value;
 
 class Splitter {
  public:
-  Splitter(const Program& part, const PartStage& stage)
-      : program_(sdk::WithoutCopies(part)), stage_(stage) {}
+  Splitter(const Program& part, const PartStage& stage, std::span<const int> inputs)
+      : program_(sdk::WithoutCopies(part)), stage_(stage), inputs_(inputs) {}
 
   Result<RowSplit> Split() {
     COTUNE_RETURN_IF_ERROR(FindNumbers());
@@ -34,7 +35,7 @@ class Splitter {
       reason = fmt::format(
           "operations after the last reduction read input {}, which has several columns in each "
           "row",
-          input);
+          inputs_[static_cast<size_t>(input)]);
     }
     return Fail(COTUNE_UNSUPPORTED, std::move(reason));
   }
@@ -49,7 +50,8 @@ class Splitter {
       if (ReducesColumns(program_, v)) numbers_.push_back(v);
       if (IsWide(v) && value(v).columns != value(0).columns) {
         return Fail(COTUNE_UNSUPPORTED,
-                    fmt::format("value {} has other columns than the collective's", v));
+                    fmt::format("a value has {} columns, and the collective's {}", value(v).columns,
+                                value(0).columns));
       }
     }
     if (numbers_.empty()) return Fail(COTUNE_UNSUPPORTED, "no operation reduces rows");
@@ -59,8 +61,7 @@ class Splitter {
     }
     for (const int v : numbers_) {
       if (std::string_view(LaneText(value(v).dtype)) == "float") continue;
-      return Fail(COTUNE_UNSUPPORTED,
-                  fmt::format("the reduction {} is not computed in 32 bits", v));
+      return Fail(COTUNE_UNSUPPORTED, "a reduction is not computed in 32 bits");
     }
     return {};
   }
@@ -88,7 +89,7 @@ class Splitter {
       return Fail(COTUNE_UNSUPPORTED,
                   fmt::format("operations up to the last reduction read input {}, which is not "
                               "replicated",
-                              v));
+                              inputs_[static_cast<size_t>(v)]));
     }
     return {};
   }
@@ -135,18 +136,19 @@ class Splitter {
 
   const Program program_;
   const PartStage& stage_;
+  const std::span<const int> inputs_;
   std::vector<int> numbers_;
   std::set<int> head_;  // all that the reductions are computed from, with themselves
 };
 
 }  // namespace
 
-Result<RowSplit> SplitOf(const Program& part, const PartStage& stage) {
+Result<RowSplit> SplitOf(const Program& part, const PartStage& stage, std::span<const int> inputs) {
   if (stage.kind != StageKind::kRows) return Fail(COTUNE_UNSUPPORTED, "no operation reduces rows");
   if (stage.rows_kind == COTUNE_ROWS_ONE) {
     return Fail(COTUNE_UNSUPPORTED, "a value of one row has one owner");
   }
-  return Splitter(part, stage).Split();
+  return Splitter(part, stage, inputs).Split();
 }
 
 }  // namespace cotune::cuda

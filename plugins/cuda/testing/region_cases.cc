@@ -184,6 +184,11 @@ std::vector<CaseText> RowTexts() {
        "%w = input f32 [R, 1]\n%s = all_reduce sum %x\n%h = mul %s, 0.5\n%t = sub %h, %r\n"
        "%n = row_sum %t\n%m = row_max %t\n%v = mul %n, %w\n%u = mul %t, %v\n"
        "%y = sub %u, %m\nreturn %y into %x, %n, %v, %t\n"},
+      // The sum travels in the transport of integers, and numbers of rows in that of floats.
+      {"reductions_of_cast_integers",
+       "program p\n%x = input i32 [R, 40]\n%s = all_reduce sum %x\n%f = cast %s, to=f32\n"
+       "%n = row_max %f\n%y = sub %f, %n\nreturn %y, %n, %s\n",
+       false, 4},
       // No operation reduces rows, which are no whole leaves.
       {"bias_of_odd_columns",
        "program p\n%x = input bf16 [R, 77]\n%b = input bf16 [1, 77]\n%s = all_reduce sum %x\n"
@@ -276,7 +281,7 @@ std::vector<RegionVariant> RegionVariants() {
   }
   for (size_t c = rows_begin; c < rows_end; ++c) {
     const LeafSide sink = LeafRegionAt({"", Parsed(texts[c])}, 8, 3).sink();
-    const bool splits = SplitOf(sink.part, sink.stage()).has_value();
+    const bool splits = SplitOf(sink.part, sink.stage(), sink.inputs).has_value();
     AddRowVariants(c, texts[c].row_threads, splits, variants);
   }
   // The bare collectives beside every case of their dtype, whatever its number of leaves a thread.
@@ -294,15 +299,21 @@ std::vector<RegionVariant> RegionVariants() {
       variants.push_back({2, algorithm, world_size, world_size == 4 ? 2 : 1});
     }
   }
-  // In chunks with flags: every other case, and all numbers of ranks.
+  // In chunks with flags: every other case, leaves of half a pack and of four, and all numbers of
+  // ranks.
   const auto add_flagged = [&](size_t c, int world_size, int unroll) {
     RegionVariant variant{c, "two_shot_leaves", world_size, unroll};
     variant.transport = "flagged";
     variants.push_back(variant);
   };
-  for (size_t c = 0; c < texts.size(); c += 2) {
-    if (!has_rows(c)) add_flagged(c, 3, 1 + static_cast<int>(c / 2 % 2) * 3);
+  for (size_t c = 0; c < texts.size(); ++c) {
+    const bool has_other_leaves = texts[c].name == "bytes" || texts[c].name == "doubles";
+    const bool is_in_turn = c % 2 == 0 && c < rows_begin;
+    if (is_in_turn || has_other_leaves) add_flagged(c, 3, 1 + static_cast<int>(c / 2 % 2) * 3);
   }
+  // The collective by itself runs beside "bias_relu" and "scaled_odd_columns".
+  add_flagged(bare_bf16, 3, 1);
+  add_flagged(bare_f32, 3, 4);
   for (const int world_size : {2, 4, 8}) {
     add_flagged(0, world_size, 2);
     add_flagged(2, world_size, 1);
