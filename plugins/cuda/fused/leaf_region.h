@@ -66,7 +66,7 @@ enum class RowSide {
   kSplit,  // in part by the owner of the row alone (parts/row_split.h), which has to be possible
 };
 
-// The text of the header program.cuh that kernels/region.cuh includes: the operations, with
+// The text of the header program.cuh that kernels/region_leaf.cuh includes: the operations, with
 // neither names nor rows, so that one kernel serves every R. Pure.
 std::string LeafRegionText(const LeafRegion& region, RowSide rows = RowSide::kWhole);
 

@@ -39,7 +39,8 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
     rows.LoadRow(row, place.is_there);
     if (base == 0) {
       rows.LoadShared();
-      is_open = BeginRows(launch, place.Columns(0) != 0);
+      is_open = launch.Begin();
+      launch.Arrive();
     }
     if (first_row >= row_count) continue;
     const bool is_last = base + step_rows >= row_count;

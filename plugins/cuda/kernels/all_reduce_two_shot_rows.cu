@@ -73,7 +73,8 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
     LoadSourceOfRow<kIsAligned>(source, place, own);
     if (base == 0) {
       shared.LoadShared();
-      is_open = BeginRows(launch, place.Columns(0) != 0);
+      is_open = launch.Begin();
+      launch.Arrive();
     }
     if (first >= share) continue;
     RowSink<kIsAligned> rows = shared;

@@ -18,8 +18,8 @@ void WriteStage(const sdk::Program& program, const PartStage& stage, size_t numb
 void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to);
 
 // The operations before and after a collective, for kernels that run them around it
-// (kernels/region.cuh). Each is a part of one stage. Their expressions are those of the part, so
-// that both give the same bits.
+// (kernels/region_leaf.cuh). Each is a part of one stage. Their expressions are those of the part,
+// so that both give the same bits.
 //
 // Defines the struct Source, which computes a leaf of the part's only output. The stage reduces no
 // rows.
