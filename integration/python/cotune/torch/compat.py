@@ -184,6 +184,18 @@ def is_decomposed(overload: Any) -> bool:
         return False
 
 
+def custom_op_of(overload: Any) -> Any | None:
+    """What torch.library.custom_op has made of a function, by its operator; None for another operator."""
+    known = _fetch("torch._library.custom_ops", "OPDEFS")
+    return None if known is None else known.get(overload._schema.name)
+
+
+@functools.cache
+def fake_mode() -> type:
+    """The mode in which tensors have no memory."""
+    return _need("torch._subclasses.fake_tensor", "FakeTensorMode")
+
+
 def keep_calls(overload: Any) -> None:
     """Keeps calls of an operator whose results nothing reads: other ranks wait for them."""
     keep = _need("torch.fx.node", "has_side_effect")

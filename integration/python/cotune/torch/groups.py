@@ -229,6 +229,11 @@ def configure(settings: TuneSettings) -> None:
         )
 
 
+def tune_settings() -> TuneSettings:
+    """The settings of the groups that are made now."""
+    return _settings
+
+
 def races_plain() -> bool:
     """Returns true if programs of groups that are made now race against PyTorch's form of them.
 
