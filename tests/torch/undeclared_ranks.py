@@ -183,7 +183,7 @@ def register(case: str) -> None:
 def main() -> int:
     case = sys.argv[1]
     torch.set_num_threads(1)
-    timeout_s = 5 if case == "late" else 300
+    timeout_s = 12 if case == "late" else 300
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout_s))
     register(case)
     cotune.torch.enable(tables=False, **json.loads(os.environ.get("OPTIONS", "{}")))

@@ -56,6 +56,12 @@ class UndeclaredTest(unittest.TestCase):
                 self.assertRegex(each["explains"], f"runs its body: {reason}")
                 self.assertEqual(each["runs"], 0)
 
+    def test_a_forced_choice_runs_without_a_race(self):
+        for choice, text in ((REPEATED, r"runs python/repeated\?times=40, forced"), ("body", "runs its body, forced")):
+            for each in self.run_ranks("faster", OPTIONS=json.dumps({"force": {"undeclared::linear": choice}})):
+                self.assertRegex(each["explains"], text)
+                self.assertNotIn(" us\n", each["explains"])
+
     def test_ranks_with_other_functions_run_the_body(self):
         for each in self.run_ranks("differs"):
             self.assertIn("runs its body: rank 1 of the process group has registered other functions", each["explains"])

@@ -185,7 +185,7 @@ def is_decomposed(overload: Any) -> bool:
 
 
 def custom_op_of(overload: Any) -> Any | None:
-    """What torch.library.custom_op has made of a function, by its operator; None for another operator."""
+    """The object that torch.library.custom_op has made for an operator; None if another function has registered it."""
     known = _fetch("torch._library.custom_ops", "OPDEFS")
     return None if known is None else known.get(overload._schema.name)
 

@@ -6,7 +6,8 @@ that of the body, value by value. A function that raises on one rank, or gives a
 rest race against the body in interleaved rounds; the body stays unless a function is faster beyond the noise. All ranks take
 the same decision, because they decide by the same words and times.
 
-A rank that does not come to the meeting within the timeout of the process group ends it: the ranks that wait run the body.
+A rank that does not come to the meeting within half of the timeout of the process group ends it: the ranks that wait run the
+body.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class CustomVerdict:
       dropped: why a function has not raced, by its name.
       why_not: why nothing has raced; "" if it has.
       is_from_file: an earlier process has measured it.
+      is_forced: the option `force` gives the operator this choice.
     """
 
     winner: str = ""
@@ -57,12 +59,13 @@ class CustomVerdict:
     dropped: dict[str, str] = dataclasses.field(default_factory=dict)
     why_not: str = ""
     is_from_file: bool = False
+    is_forced: bool = False
 
     def lines(self, subject: str) -> list[str]:
         """The verdict as text."""
         if self.why_not:
             return [f"{subject}: runs its body: {self.why_not}"]
-        source = ", from the verdict file" if self.is_from_file else ""
+        source = ", from the verdict file" if self.is_from_file else ", forced" if self.is_forced else ""
         found = [f"{subject}: runs {self.winner or 'its body'}{source}"]
         for name, time_us in sorted(self.times_us.items(), key=lambda each: each[1]):
             found.append(f"  {name}: {time_us:.1f} us")
@@ -80,9 +83,12 @@ class CustomRace(JointSteps):
 
     _used_for = "the functions of a custom operator"
 
-    def run(self, operator: CustomOperator, values: dict[str, Any]) -> CustomVerdict:
-        """The verdict. `values`: the arguments of a call, whose tensors are not read."""
-        verdict = CustomVerdict()
+    def run(self, operator: CustomOperator, values: dict[str, Any], forced: str = "") -> CustomVerdict:
+        """The verdict. `values`: the arguments of a call, whose tensors are not read.
+
+        A choice that is forced is checked and runs without a race.
+        """
+        verdict = CustomVerdict(is_forced=bool(forced))
         try:
             self._group()
             operands = self._prepare("make operands", lambda: made_operands(operator, values, self._place.rank))
@@ -92,13 +98,17 @@ class CustomRace(JointSteps):
             return verdict
         raced = []
         for way in operator.ways:
+            if forced and way.name != forced:
+                continue
             try:
                 self._group()
                 self._prepare(f"run {way.name} with right results", lambda way=way: self._check(operator, way, operands, expected))
                 raced.append(way)
             except DroppedOut as failure:
                 verdict.dropped[way.name] = str(failure)
-        if raced:
+        if forced:
+            verdict.winner = "".join(way.name for way in raced)
+        elif raced:
             self._time(operator, raced, operands, verdict)
         return verdict
 
@@ -242,6 +252,7 @@ class _Cells:
         )
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
         word = {"version": version, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
+        word["forced"] = (settings.force or {}).get(operator.name, "")
         share = self._share_of(operator, meeting)
         try:
             words = share("known", word)
@@ -252,24 +263,25 @@ class _Cells:
             return CustomVerdict(why_not=str(failure))
         if why := _why_no_race(words):
             return CustomVerdict(why_not=why)
-        if words[0]["known"]:
+        if (forced := _checked_force(operator, words)) == _BODY:
+            return CustomVerdict(is_forced=True)
+        verdict = None
+        if words[0]["known"] and not forced:
             verdict = dataclasses.replace(_verdict_of(words[0]["known"]), is_from_file=True)
-        elif not all(each["tunes"] for each in words):
+        elif not forced and not all(each["tunes"] for each in words):
             return CustomVerdict(why_not="tunes is off, and the verdict file has no verdict")
-        else:
-            verdict = None
         limit_s = job_settings.autotune_timeout_s(settings.settings)
         race = CustomRace(self.place, process_group, self.device, share, meeting, limit_s, BUDGET_S)
         with race.session(), _on_device(self.device):
-            verdict = self._raced(race, operator, values, verdict)
-        if path and not verdict.why_not and not verdict.is_from_file:
+            verdict = self._raced(race, operator, values, verdict, forced)
+        if path and not (verdict.why_not or verdict.is_from_file or forced):
             verdict_file.write(path, {digest: dataclasses.asdict(verdict)})
         return verdict
 
     def _raced(
-        self, race: CustomRace, operator: CustomOperator, values: dict[str, Any], known: CustomVerdict | None
+        self, race: CustomRace, operator: CustomOperator, values: dict[str, Any], known: CustomVerdict | None, forced: str
     ) -> CustomVerdict:
-        verdict = race.run(operator, values) if known is None else known
+        verdict = race.run(operator, values, forced) if known is None else known
         if verdict.winner and self.own is None:
             try:
                 self.own = race.take_group()
@@ -280,7 +292,8 @@ class _Cells:
     def _share_of(self, operator: CustomOperator, meeting: str) -> Share:
         def share(step: str, word: Word) -> list[Word]:
             what = f"called {operator.name} with the same shapes in a compiled graph"
-            return self.place.share(f"{meeting}/{step}", word, what)[0]
+            # A rank that does not come may wait in the body's collectives already, whose timeout must not be over first.
+            return self.place.share(f"{meeting}/{step}", word, what, self.place.timeout_s / 2)[0]
 
         return share
 
@@ -305,6 +318,18 @@ def _why_no_race(words: list[Word]) -> str:
         if each["version"] != words[0]["version"]:
             return f"rank {rank} of the process group has registered other functions than rank 0"
     return ""
+
+
+def _checked_force(operator: CustomOperator, words: list[Word]) -> str:
+    """The choice that the user forces, or "". Raises ValueError, on all ranks, if there is no such choice or the ranks differ."""
+    forced = [each["forced"] for each in words]
+    where = f"option 'force' for {operator.name}"
+    if len(set(forced)) > 1:
+        raise ValueError(f"{where} differs between the ranks of the process group: {', '.join(map(repr, forced))}; give it on all of them")
+    names = [_BODY, *(way.name for way in operator.ways)]
+    if forced[0] and forced[0] not in names:
+        raise ValueError(f"{where} is {forced[0]!r}, and its choices are {', '.join(names)}")
+    return forced[0]
 
 
 def _verdict_of(data: Any) -> CustomVerdict | None:

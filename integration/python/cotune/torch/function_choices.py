@@ -113,13 +113,7 @@ def register(
     `ways`: a function, or None for the operator itself, the arguments that it gets by their names, and the options of
     Inductor for its compiled form, which is a way of its own.
     """
-    declaration = declarations.of(overload)
     name = declarations.name_of(overload)
-    if declaration is None:
-        raise ValueError(
-            f"register_custom_op_autotuning of {name}: nobody has declared which collective it is, by which the values of the "
-            f'functions are checked; call cotune.torch.declare_collective("{name}", kind=..., tensor=..., group=...) before'
-        )
     made: list[Registered] = []
     # The operator itself races, too: it is what runs without cotune.
     itself = [(None, {}, {})] if _missing_arguments(overload, {}) == [] else []
