@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import threading
 import unittest
 from typing import Any
 from unittest import mock
@@ -145,6 +147,46 @@ class PassTest(Test):
         self.assertNotEqual(before, found)
         with mock.patch.object(graph_pass.compat, "process_groups", return_value={}):
             self.assertIn(found, graph_pass.CotunePass(Settings()).uuid())
+
+
+class CallTest(Test):
+    """Calls in a process group that moves nothing; the meeting of the ranks is replaced."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.operator = self.register(ops.mixed.default, CustomOpConfig(ring))
+        self.meetings: list[str] = []
+        self.cells = custom_race._Cells.__new__(custom_race._Cells)
+        self.cells.__dict__ |= {
+            "lock": threading.RLock(), "known": {}, "shapes": collections.Counter(), "layouts": {},
+            "own": mock.Mock(group_name="own"), "_met": self.met,
+        }  # fmt: skip
+        for patched in (
+            mock.patch.object(custom_race, "_cells_of", lambda *others: self.cells),
+            mock.patch.object(custom_race.compat, "resolve_group", lambda name: name),
+            mock.patch.object(custom_choices.CustomOperator, "body", lambda operator, values, name: values["x"] * 2),
+        ):
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def met(self, operator: Any, key: str, values: dict[str, Any], process_group: Any) -> custom_race.CustomVerdict:
+        self.meetings.append(key)
+        return custom_race.CustomVerdict("python/ring" if values["scale"] > 1 else "")
+
+    def call(self, rows: int, scale: float = 2.0) -> list[float]:
+        values = {"x": torch.full((rows, 1), 5.0), "bias": None, "scale": scale, "group_name": "model", "pieces": 2}
+        return custom_race.run(self.operator, values).unique().tolist()
+
+    def test_the_agreed_choice_runs_and_the_ranks_meet_once_for_each_key(self) -> None:
+        self.assertEqual([self.call(3), self.call(3), self.call(3, 1.0), self.call(3, 1.0)], [[6.0], [6.0], [10.0], [10.0]])
+        key = "x=float32[3, 1], bias=None, scale={}, pieces=2"
+        self.assertEqual(self.meetings, [key.format(2.0), key.format(1.0)])
+
+    def test_shapes_beyond_the_limit_run_the_body_without_a_meeting(self) -> None:
+        rows = range(1, custom_race.SHAPES_MAX + 3)
+        self.assertEqual([self.call(each) for each in rows], [[6.0]] * custom_race.SHAPES_MAX + [[10.0]] * 2)
+        self.assertEqual(len(self.meetings), custom_race.SHAPES_MAX)
+        self.assertEqual(self.call(1), [6.0], "what was measured stays")
 
 
 class JudgeTest(Test):

@@ -354,7 +354,7 @@ def _on_device(device: int) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if device < 0 else torch.cuda.device(device)
 
 
-_cells: weakref.WeakKeyDictionary[Any, dict[int, _Cells]] = weakref.WeakKeyDictionary()
+_cells: weakref.WeakKeyDictionary[Any, dict[int, _Cells | None]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -363,9 +363,10 @@ def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
     name = values[operator.group]
     process_group = compat.resolve_group(name)
     device = next(each.get_device() if each.is_cuda else -1 for each in values.values() if isinstance(each, torch.Tensor))
-    if process_group is None or process_group.size() == 1 or "fake" in compat.group_backend(process_group):
+    cells = None if process_group is None else _cells_of(name, process_group, device)
+    if cells is None:
         return operator.body(values, name)
-    cells, key = _cells_of(name, process_group, device), operator.key_of(values)
+    key = operator.key_of(values)
     decision = cells.known.get((operator.name, key))
     if decision is None:
         if device >= 0 and torch.cuda.is_current_stream_capturing():
@@ -377,18 +378,20 @@ def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
     return cells.laid_out(operator, key, values, result)
 
 
-def _cells_of(name: str, process_group: Any, device: int) -> _Cells:
+def _cells_of(name: str, process_group: Any, device: int) -> _Cells | None:
+    """The decisions of a process group; None if it has no ranks that could meet."""
     with _lock:
         of_group = _cells.setdefault(process_group, {})
         if device not in of_group:
-            of_group[device] = _Cells(name, process_group, device)
+            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group)
+            of_group[device] = None if is_alone else _Cells(name, process_group, device)
         return of_group[device]
 
 
 def lines() -> list[str]:
     """The verdicts of all process groups as text, for explain()."""
     with _lock:
-        all_cells = [each for of_group in list(_cells.values()) for each in of_group.values()]
+        all_cells = [each for of_group in list(_cells.values()) for each in of_group.values() if each is not None]
     found = []
     for cells in all_cells:
         for (name, key), decision in list(cells.known.items()):
