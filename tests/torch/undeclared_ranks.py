@@ -2,7 +2,7 @@
 
 usage: undeclared_ranks.py CASE
 
-The operator is a matmul, an all_reduce and a bias; its body reduces 20 times, so that a function that reduces once is faster.
+The operator is a matmul, an all_reduce and a bias; its body reduces 6 times, so that a function that reduces once is faster.
 CASE: "faster": right functions; "faulty": some are wrong or raise on rank 1 alone, or break a rule on all ranks; "differs":
 rank 1 has another function; "late": rank 1 calls the operator by itself, without the compiled function; "indices": an operator
 whose integer operand has values that made-up operands cannot have; "permutes": an all_to_all with a permutation. Prints one JSON
@@ -26,7 +26,7 @@ import cotune.torch
 from cotune.torch import CustomOpConfig
 
 RANK = int(os.environ["RANK"])
-REDUCTIONS_OF_BODY = 20
+REDUCTIONS_OF_BODY = 6
 found: dict = {"rank": RANK, "error": "", "runs": 0, "groups": []}
 
 
@@ -172,7 +172,7 @@ def register(case: str) -> None:
         return cotune.torch.register_custom_op_autotuning(picked, [CustomOpConfig(pick_once)], **more)
     if case == "permutes":
         return cotune.torch.register_custom_op_autotuning(permuted, [CustomOpConfig(permute_once)], **more)
-    configs = [CustomOpConfig(once), CustomOpConfig(repeated, times=40)]
+    configs = [CustomOpConfig(once), CustomOpConfig(repeated, times=12)]
     if case == "faulty":
         configs = [CustomOpConfig(each) for each in (wrong, raises, writes, too_long, aliases)] + configs
     if case == "differs" and RANK == 1:

@@ -5,7 +5,7 @@ import unittest
 
 from testing.torchrun import Tree
 
-ONCE, REPEATED = "python/once", "python/repeated?times=40"
+ONCE, REPEATED = "python/once", "python/repeated?times=12"
 
 
 class UndeclaredTest(unittest.TestCase):
@@ -22,7 +22,7 @@ class UndeclaredTest(unittest.TestCase):
             for each in self.run_ranks("faster", ranks):
                 for rows in (4, 5):
                     self.assertRegex(each["explains"], rf"linear\(x=float32\[{rows}, 16\].*: runs python/once\n")
-                self.assertRegex(each["explains"], r"python/repeated\?times=40: [0-9.]+ us")
+                self.assertRegex(each["explains"], r"python/repeated\?times=12: [0-9.]+ us")
                 self.assertIn("undeclared::linear of layer", each["explains"])
                 self.assertNotIn("not declared", each["explains"])
                 self.assertNotIn("0", each["groups"], "functions run in a process group of their own")
@@ -57,7 +57,7 @@ class UndeclaredTest(unittest.TestCase):
                 self.assertEqual(each["runs"], 0)
 
     def test_a_forced_choice_runs_without_a_race(self):
-        for choice, text in ((REPEATED, r"runs python/repeated\?times=40, forced"), ("body", "runs its body, forced")):
+        for choice, text in ((REPEATED, r"runs python/repeated\?times=12, forced"), ("body", "runs its body, forced")):
             for each in self.run_ranks("faster", OPTIONS=json.dumps({"force": {"undeclared::linear": choice}})):
                 self.assertRegex(each["explains"], text)
                 self.assertNotIn(" us\n", each["explains"])

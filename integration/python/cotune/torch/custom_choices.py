@@ -155,11 +155,6 @@ def of(target: Any) -> CustomOperator | None:
     return _registry.by_overload.get(target)
 
 
-def is_registered(name: str) -> bool:
-    """Returns true if an operator of this name has functions and is not declared."""
-    return any(each.name == name and of(overload) is not None for overload, each in list(_registry.by_overload.items()))
-
-
 def replacement_of(operator: CustomOperator) -> Any:
     """The operator of cotune that stands for one of the user."""
     return _registry.replacements[_replacement_name(operator.overload)]

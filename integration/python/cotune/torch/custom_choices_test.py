@@ -109,13 +109,13 @@ class RegistrationTest(Test):
 
 
 class PassTest(Test):
-    def rewritten(self) -> GraphBuilder:
+    def rewritten(self, **settings: Any) -> GraphBuilder:
         builder = GraphBuilder()
         x = builder.input(4, 8)
         y = builder.call(ops.mixed.default, x, None, 2.0, "0", pieces=3)
         builder.graph.output((builder.call(torch.ops.aten.relu.default, y),))
         decisions.clear()
-        graph_pass.rewrite(builder.graph, Settings(), lambda name: GroupFacts(world_size=2))
+        graph_pass.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
         return builder
 
     def call_in(self, builder: GraphBuilder) -> Any:
@@ -132,6 +132,11 @@ class PassTest(Test):
     def test_a_call_of_another_operator_stays(self) -> None:
         self.register(ops.other.default, CustomOpConfig(ring))
         self.assertIs(self.call_in(self.rewritten()).target, ops.mixed.default)
+        self.assertIn("not declared", decisions.explain())
+
+    def test_a_call_in_a_graph_that_is_exported_stays(self) -> None:
+        self.register(ops.mixed.default, CustomOpConfig(ring))
+        self.assertIs(self.call_in(self.rewritten(export=True)).target, ops.mixed.default)
         self.assertIn("not declared", decisions.explain())
 
     def test_the_replacement_has_the_result_of_the_operator(self) -> None:

@@ -35,7 +35,7 @@ from cotune.torch.timed_rounds import ROUNDS_MIN, Rounds, ratio_of
 # Operands of more shapes than these run the body: each meeting takes seconds, and shapes may change in every call.
 SHAPES_MAX = 16
 BUDGET_S = 20.0
-_RACE_S = 4.0
+_RACE_S = 10.0
 _BODY = "body"
 # Products and sums of integers up to these are exact in the dtypes; bfloat16 has 8 bits, so that its operands are smaller.
 _LARGEST = {torch.float32: 4, torch.float64: 4}

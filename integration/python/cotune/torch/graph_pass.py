@@ -159,7 +159,7 @@ def _rewrite(
 ) -> None:
     begin = time.perf_counter()
     nodes = len(graph.nodes)
-    undeclared = [each for each in custom_operators.in_graph(graph) if not custom_choices.is_registered(each.operator)]
+    undeclared = custom_operators.in_graph(graph)
     custom_calls = custom_operators.calls_in(graph)
     calls_custom = not all(map(_is_declared, custom_calls))
     original = _copy_to_compare(graph)
@@ -176,6 +176,7 @@ def _rewrite(
         whole = _to_compare(graph.owning_module, original, settings, group_facts, found)
     programs = _put_programs(graph, settings, found, whole)
     raced = [] if settings.export else custom_choices.replace(graph)
+    undeclared = [each for each in undeclared if each.operator not in {other.operator for other in raced}]
     seconds = time.perf_counter() - begin
     decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom, raced)
 
