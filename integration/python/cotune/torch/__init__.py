@@ -134,7 +134,14 @@ def register_custom_op_autotuning(
     min_speedup_threshold: float = 1.0,
     benchmark_with_cudagraphs: bool = False,
 ) -> None:
-    """Lets Python functions race for a custom operator that is a collective (see declare_collective, which comes before).
+    """Lets Python functions race for a custom operator.
+
+    An operator that is declared (see declare_collective, which comes before) is a collective, and its functions race with the
+    choices of the backends; what follows is about it. Any other operator runs by its own body or by a function that has given
+    the values of the body on operands of small integers, on all ranks, and is faster. Such a function gets the leading
+    tensors by position, as they are, must not write to them, and is not compiled; the operator has an argument group,
+    group_name or process_group, and all ranks call it by compiled functions with equal shapes (docs/pytorch.md, Operators
+    that are no collectives).
 
     The functions are choices like those of the backends, under the name "python": each runs first on data whose right result
     is known; all are measured on all ranks at the same time; the ranks agree on one choice for each size. A function that
@@ -156,11 +163,16 @@ def register_custom_op_autotuning(
       configs: a list of CustomOpConfig (PyTorch's or cotune's): functions with their parameters. Their config_patches are
         options of Inductor for the compiled form.
       name: is put before the names of the functions among the choices: "python/name.ring?chunk_size=65536".
-      config_generator, input_gen_fns, dispatch_on, split_points, min_speedup_threshold, benchmark_with_cudagraphs: PyTorch's
-        function has them; a value other than the default is refused with the reason.
+      input_gen_fns: for an operator that is not declared: functions that make operands from fake tensors, by the names of the
+        arguments. Refused for one that is.
+      min_speedup_threshold: for an operator that is not declared: a function has to be faster than the body by more than
+        this factor. Refused for one that is.
+      config_generator, dispatch_on, split_points, benchmark_with_cudagraphs: PyTorch's function has them; a value other than
+        the default is refused with the reason.
 
     With a PyTorch that is too old it warns and changes nothing. Raises TypeError for a custom_op or a config that is none, and
-    ValueError for an operator that nobody has declared, for arguments that cannot be, and if a group of cotune exists.
+    ValueError for an operator that writes to an argument or does not return one new tensor, for arguments that cannot be, for a
+    declared operator if a group of cotune exists, and for another one if its functions have raced.
     """
     if start.fits():
         custom_op_autotuning.register(

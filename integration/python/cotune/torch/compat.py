@@ -1,7 +1,8 @@
-"""Every private name of torch that the package uses, each behind a function that probes for it.
+"""Private names of torch that the package uses, each behind a function that probes for it.
 
-A function whose name this torch lacks returns None, or raises `Unsupported` where the package
-cannot work without it. Nothing of torch is patched.
+compiled_functions.py has the names by which functions of the user are compiled. A function whose name
+this torch lacks returns None, or raises `Unsupported` where the package cannot work without it.
+Nothing of torch is patched.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def check_version() -> None:
         )
 
 
-def _fetch(module: str, *path: str) -> Any | None:
+def fetch(module: str, *path: str) -> Any | None:
+    """A name of a module of torch; None if this torch lacks it."""
     try:
         value = importlib.import_module(module)
         for name in path:
@@ -58,8 +60,9 @@ def _fetch(module: str, *path: str) -> Any | None:
     return value
 
 
-def _need(module: str, *path: str) -> Any:
-    value = _fetch(module, *path)
+def need(module: str, *path: str) -> Any:
+    """The same, but raises Unsupported if this torch lacks the name."""
+    value = fetch(module, *path)
     if value is None:
         raise Unsupported(f"torch {torch.__version__} has no {module}.{'.'.join(path)}")
     return value
@@ -68,49 +71,49 @@ def _need(module: str, *path: str) -> Any:
 @functools.cache
 def custom_graph_pass() -> type:
     """The base class of graph passes, from which Inductor's caches take the uuid."""
-    return _need("torch._inductor.custom_graph_pass", "CustomGraphPass")
+    return need("torch._inductor.custom_graph_pass", "CustomGraphPass")
 
 
 @functools.cache
 def takes_several_passes() -> bool:
     """Whether Inductor's pass options may be lists; before torch 2.13 they are one callable."""
-    return _fetch("torch._inductor.custom_graph_pass", "get_custom_graph_passes") is not None
+    return fetch("torch._inductor.custom_graph_pass", "get_custom_graph_passes") is not None
 
 
 @functools.cache
 def operator_type() -> type:
     """The class of overloads of operators, as torch.ops.aten.add.Tensor is one."""
-    return _need("torch._ops", "OpOverload")
+    return need("torch._ops", "OpOverload")
 
 
 @functools.cache
 def higher_order_type() -> type:
     """The class of operators that take operators or functions as arguments."""
-    return _need("torch._ops", "HigherOrderOperator")
+    return need("torch._ops", "HigherOrderOperator")
 
 
 @functools.cache
 def auto_functionalized() -> Any:
     """The higher-order operator that makes a mutating operator functional."""
-    return _need("torch._higher_order_ops.auto_functionalize", "auto_functionalized")
+    return need("torch._higher_order_ops.auto_functionalize", "auto_functionalized")
 
 
 @functools.cache
 def functionalizers() -> frozenset[Any]:
     """All higher-order operators of that kind: their first argument is the operator."""
-    newer = _fetch("torch._higher_order_ops.auto_functionalize", "auto_functionalized_v2")
+    newer = fetch("torch._higher_order_ops.auto_functionalize", "auto_functionalized_v2")
     return frozenset({auto_functionalized(), newer} - {None})
 
 
 @functools.cache
 def inductor_config() -> Any:
     """The module torch._inductor.config."""
-    return _need("torch._inductor.config")
+    return need("torch._inductor.config")
 
 
 def lowering() -> Any:
     """The module torch._inductor.lowering."""
-    module = _need("torch._inductor.lowering")
+    module = need("torch._inductor.lowering")
     for name in ("make_fallback", "require_contiguous"):
         if not hasattr(module, name):
             raise Unsupported(f"torch {torch.__version__} has no torch._inductor.lowering.{name}")
@@ -155,19 +158,19 @@ def reorders_for_locality() -> bool:
 @functools.cache
 def sort_graph() -> Any | None:
     """The function that sorts a graph topologically and keeps the order where it can."""
-    return _fetch("torch._inductor.pattern_matcher", "stable_topological_sort")
+    return fetch("torch._inductor.pattern_matcher", "stable_topological_sort")
 
 
 def depend_on(graph: Any, dependencies: dict[Any, Any]) -> None:
     """Lets nodes of an FX graph run after others that they do not read: {node: the one before it}."""
-    preserve = _need("torch._inductor.fx_passes.control_dependencies", "preserve_node_ordering")
-    ordered_set = _need("torch.utils._ordered_set", "OrderedSet")
+    preserve = need("torch._inductor.fx_passes.control_dependencies", "preserve_node_ordering")
+    ordered_set = need("torch.utils._ordered_set", "OrderedSet")
     preserve(graph, {node: ordered_set([before]) for node, before in dependencies.items()})
 
 
 def has_effect(overload: Any) -> bool:
     """Returns true if an effect is registered for an operator, which threads a token through its calls."""
-    effect_of = _fetch("torch._higher_order_ops.effects", "_get_effect")
+    effect_of = fetch("torch._higher_order_ops.effects", "_get_effect")
     try:
         return effect_of is not None and effect_of(overload) is not None
     except (AttributeError, ValueError):
@@ -184,9 +187,21 @@ def is_decomposed(overload: Any) -> bool:
         return False
 
 
+def custom_op_of(overload: Any) -> Any | None:
+    """The object that torch.library.custom_op has made for an operator; None if another function has registered it."""
+    known = fetch("torch._library.custom_ops", "OPDEFS")
+    return None if known is None else known.get(overload._schema.name)
+
+
+@functools.cache
+def fake_mode() -> type:
+    """The mode in which tensors have no memory."""
+    return need("torch._subclasses.fake_tensor", "FakeTensorMode")
+
+
 def keep_calls(overload: Any) -> None:
     """Keeps calls of an operator whose results nothing reads: other ranks wait for them."""
-    keep = _need("torch.fx.node", "has_side_effect")
+    keep = need("torch.fx.node", "has_side_effect")
     keep(overload)
 
 
@@ -195,7 +210,7 @@ def functional_collectives() -> Any | None:
     """The namespace of functional collectives, torch.ops._c10d_functional."""
     if not torch.distributed.is_available():
         return None
-    _fetch("torch.distributed._functional_collectives")  # registers the operators
+    fetch("torch.distributed._functional_collectives")  # registers the operators
     namespace = torch.ops._c10d_functional
     return namespace if hasattr(namespace, "wait_tensor") else None
 
@@ -215,7 +230,7 @@ def global_rank() -> int:
 
 def resolve_group(name: str) -> Any | None:
     """The process group of that name; None where there is none."""
-    resolve = _fetch("torch.distributed.distributed_c10d", "_resolve_process_group")
+    resolve = fetch("torch.distributed.distributed_c10d", "_resolve_process_group")
     if resolve is None or not isinstance(name, str):
         return None
     try:
@@ -271,8 +286,8 @@ def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str,
 
     new_group() chooses the name by the number of process groups that the process has, which may differ from rank to rank.
     """
-    module = _need("torch.distributed.distributed_c10d")
-    make = _need("torch.distributed.distributed_c10d", "_new_process_group_helper")
+    module = need("torch.distributed.distributed_c10d")
+    make = need("torch.distributed.distributed_c10d", "_new_process_group_helper")
     group, _ = make(len(ranks), rank, ranks, backend, store, name, timeout=datetime.timedelta(seconds=timeout_s))
     module._world.pg_group_ranks[group] = {each: place for place, each in enumerate(ranks)}
     return group
@@ -305,7 +320,7 @@ def overlap_passes() -> list[str]:
 
 def compile_id() -> str:
     """The id that TORCH_LOGS and tlparse give to the compilation that runs now, "0/1"; "" if none is known."""
-    context = _fetch("torch._guards", "CompileContext")
+    context = fetch("torch._guards", "CompileContext")
     try:
         return str(context.current_compile_id() or "")
     except AttributeError:
@@ -314,7 +329,7 @@ def compile_id() -> str:
 
 def traced_code() -> list[Any]:
     """The code of all functions that Dynamo has traced for the graph that is compiled now; [] where it keeps none."""
-    context = _fetch("torch._guards", "TracingContext")
+    context = fetch("torch._guards", "TracingContext")
     try:
         return list(context.get_traced_code() or [])
     except AttributeError:
@@ -327,26 +342,34 @@ def generated_files() -> list[str]:
 
 
 def _loaded_files() -> list[str]:
-    modules = _fetch("torch._inductor.codecache", "PyCodeCache", "modules")
+    modules = fetch("torch._inductor.codecache", "PyCodeCache", "modules")
     return list(dict.fromkeys(each.__file__ for each in modules or [] if getattr(each, "__file__", None)))
 
 
 # Compiling beside torch.compile.
 
 
+@contextlib.contextmanager
+def note_own_files() -> Iterator[None]:
+    """Notes the files that Inductor generates in the block: they are no code of the user's graphs."""
+    known = set(_loaded_files())
+    yield
+    _own_files.update(set(_loaded_files()) - known)
+
+
 def traced(function: Any, inputs: list[Any]) -> Any:
     """The graph module of a function for operands of these sizes, in the operators that Inductor compiles. Runs nothing."""
-    make = _need("torch.fx.experimental.proxy_tensor", "make_fx")
-    table = _need("torch._inductor.decomposition", "select_decomp_table")
+    make = need("torch.fx.experimental.proxy_tensor", "make_fx")
+    table = need("torch._inductor.decomposition", "select_decomp_table")
     with torch.no_grad(), _no_modes():
         return make(function, decomposition_table=table(), tracing_mode="fake")(*inputs)
 
 
-# The files of code that compile_graph() and compile_function() have made.
+# The files of code that compile_graph() and compiled_functions.py have made.
 _own_files: set[str] = set()
 
 
-def _without_passes() -> dict[str, Any]:
+def without_passes() -> dict[str, Any]:
     """The options of Inductor without passes of users, as cotune's own is one."""
     config = inductor_config()
     names = ("post_grad_custom_post_pass", "post_grad_custom_pre_pass", "joint_custom_pre_pass", "joint_custom_post_pass")
@@ -358,118 +381,12 @@ def compile_graph(module: Any, inputs: list[Any]) -> Any:
 
     The options of this thread alone change meanwhile (PyTorch 2.13): what other threads compile has their passes.
     """
-    compile_inner = _need("torch._inductor.compile_fx", "compile_fx_inner")
+    compile_inner = need("torch._inductor.compile_fx", "compile_fx_inner")
     config = inductor_config()
-    known = set(_loaded_files())
-    with torch.no_grad(), _no_modes(), config.patch(_without_passes()):
+    with note_own_files(), torch.no_grad(), _no_modes(), config.patch(without_passes()):
         code = compile_inner(module, list(inputs), is_inference=True, cudagraphs=False)
-    _own_files.update(set(_loaded_files()) - known)
     # It may empty the list that it gets.
     return lambda *operands: code(list(operands))
-
-
-# Compiling functions of the user that run collectives. Dynamo traces them with a process group that stands for the real one.
-
-
-def compile_function(function: Any, options: dict[str, Any], has_compiled: Any) -> Any:
-    """The function as Dynamo compiles it: one graph, by Inductor with these options and without passes of users.
-
-    `has_compiled(code)` gets what Inductor has made of the graph, and returns what runs.
-    """
-    compile_fx = _need("torch._inductor.compile_fx", "compile_fx")
-    patches = {**_without_passes(), "triton.cudagraphs": False, **options}
-
-    def backend(module: Any, inputs: list[Any]) -> Any:
-        known = set(_loaded_files())
-        code = compile_fx(module, inputs, config_patches=patches)
-        _own_files.update(set(_loaded_files()) - known)
-        return has_compiled(code)
-
-    return torch.compile(function, backend=backend, fullgraph=True)
-
-
-@contextlib.contextmanager
-def compiled_code_only() -> Iterator[None]:
-    """Lets functions run by what Dynamo has compiled of them before, or else as they are; nothing is compiled."""
-    set_callback = _need("torch._C._dynamo.eval_frame", "set_eval_frame")
-    before = set_callback(False)
-    try:
-        yield
-    finally:
-        set_callback(before)
-
-
-def has_compiled_code(function: Any) -> bool:
-    """Returns true if Dynamo has compiled something of a function, and torch._dynamo.reset() has not been called since."""
-    entries_of = _fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
-    return entries_of is None or bool(entries_of(function.__code__))
-
-
-def may_be_dynamic(tensor: Any, dim: int) -> None:
-    """Lets Dynamo trace a dimension of a tensor for all sizes, unless the function depends on the size."""
-    _need("torch._dynamo", "maybe_mark_dynamic")(tensor, dim)
-
-
-# By their names the process groups with which functions are traced. Guards of compiled code look here.
-_traced_groups: dict[str, Any] = {}
-
-
-@functools.cache
-def _trace_group_names() -> None:
-    """Lets Dynamo trace the function that finds a process group by its name, for the names of traced groups."""
-    resolve = _need("torch.distributed.distributed_c10d", "_resolve_process_group")
-
-    @torch.compiler.disable
-    def untraced(name: str) -> Any:
-        return resolve(name)
-
-    @torch.compiler.substitute_in_graph(resolve, skip_signature_check=True)
-    def traced_or_break(name: str) -> Any:
-        # A name in the user's own functions breaks the graph, as it does without this.
-        return _traced_groups[name] if name in _traced_groups else untraced(name)
-
-
-@contextlib.contextmanager
-def traced_group(group: Any, name: str) -> Iterator[None]:
-    """A process group of that name for traces, with the ranks of `group`. It cannot communicate.
-
-    Functions that find it by its name and are compiled meanwhile call collectives in the group that has the name later. The
-    name stands for no group when the block ends: a collective in the group for traces would do nothing.
-    """
-    fake = _need("torch._C._distributed_c10d", "FakeProcessGroup", "_create_internal")(group.rank(), group.size())
-    world = _need("torch.distributed.distributed_c10d", "_world")
-    made = torch.distributed.ProcessGroup(group.get_group_store(), group.rank(), group.size())
-    for kind in ("cpu", "cuda"):
-        made._register_backend(torch.device(kind), torch.distributed.ProcessGroup.BackendType.CUSTOM, fake)
-    made._set_group_name(name)
-    _trace_group_names()
-    give_group_name(made, name)
-    world.pg_map[made], world.pg_group_ranks[made] = world.pg_map[group], world.pg_group_ranks[group]
-    _traced_groups[name] = made
-    try:
-        yield
-    finally:
-        for entries in (world.pg_map, world.pg_group_ranks):
-            entries.pop(made, None)
-        take_group_name(name)
-
-
-def forget_traced_group(name: str) -> None:
-    """Forgets a group for traces: what was compiled with it does not run any more."""
-    _traced_groups.pop(name, None)
-    take_group_name(name)
-
-
-def give_group_name(group: Any, name: str) -> None:
-    """Lets compiled code find a group by another name than its own. No other group has it any more."""
-    take_group_name(name)
-    _need("torch.distributed.distributed_c10d", "_register_process_group")(name, group)
-
-
-def take_group_name(name: str) -> None:
-    """Lets a name stand for no group."""
-    with contextlib.suppress(RuntimeError, KeyError):
-        _need("torch.distributed.distributed_c10d", "_unregister_process_group")(name)
 
 
 def has_inductor_option(name: str) -> bool:
@@ -518,8 +435,8 @@ def forget_compiled_code(compile_ids: set[str]) -> bool:
 
     Calls that are running go on. Returns false if this torch has no list of what is compiled; then nothing is forgotten.
     """
-    entries_of = _fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
-    seen = _fetch("torch._dynamo.convert_frame", "input_codes", "seen")
+    entries_of = fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
+    seen = fetch("torch._dynamo.convert_frame", "input_codes", "seen")
     if entries_of is None or seen is None:
         return False
     for code in filter(None, (each() for each in list(seen))):
@@ -531,11 +448,11 @@ def forget_compiled_code(compile_ids: set[str]) -> bool:
 
 def _forget_entry(code: Any, entry: Any) -> None:
     """Lets the guards of one compiled form of a function fail, as Dynamo does if an object of them has gone."""
-    deleted = _fetch("torch._dynamo.guards", "DeletedGuardManagerWrapper")
+    deleted = fetch("torch._dynamo.guards", "DeletedGuardManagerWrapper")
     try:
         entry.guard_manager.extra_state.invalidate(entry, deleted("cotune has given a collective back to PyTorch"))
     except (AttributeError, TypeError):
-        forget = _fetch("torch._C._dynamo.eval_frame", "reset_code")
+        forget = fetch("torch._C._dynamo.eval_frame", "reset_code")
         if forget is not None:
             forget(code)  # all forms of this function, and of no other one
 
@@ -562,7 +479,7 @@ def f8_saturates(word: str, device_type: str) -> bool:
 
 def _no_modes() -> Any:
     """A context in which tensors are real: a pass runs while torch makes fake ones."""
-    disable = _fetch("torch.utils._python_dispatch", "_disable_current_modes")
+    disable = fetch("torch.utils._python_dispatch", "_disable_current_modes")
     return contextlib.nullcontext() if disable is None else disable()
 
 
@@ -598,13 +515,13 @@ def size_hint(size: Any) -> int | None:
 
 def floor_division(left: Any, right: Any) -> Any | None:
     """The sympy expression of left // right, as torch writes it."""
-    division = _fetch("torch.utils._sympy.functions", "FloorDiv")
+    division = fetch("torch.utils._sympy.functions", "FloorDiv")
     return None if division is None else division(left, right)
 
 
 def is_floor_division(expression: Any) -> bool:
-    """Whether a sympy expression is torch's floor division of two others."""
-    division = _fetch("torch.utils._sympy.functions", "FloorDiv")
+    """Returns true if a sympy expression is torch's floor division of two others."""
+    division = fetch("torch.utils._sympy.functions", "FloorDiv")
     return division is not None and isinstance(expression, division)
 
 
@@ -629,7 +546,7 @@ def process_groups() -> dict[str, tuple[int, bool]] | None:
 
 def _names_of_groups() -> dict[Any, str] | None:
     """torch's own list of process groups; None if this torch keeps none."""
-    return getattr(_fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
+    return getattr(fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
 
 
 def named_process_groups() -> dict[str, Any]:
@@ -675,7 +592,7 @@ def group_timeout_s(group: Any, device: int) -> float:
     try:
         return group._get_backend(kind).options._timeout.total_seconds()
     except (AttributeError, RuntimeError):
-        default = _fetch("torch.distributed.distributed_c10d", "default_pg_timeout")
+        default = fetch("torch.distributed.distributed_c10d", "default_pg_timeout")
         return default.total_seconds() if default is not None else 1800.0
 
 
@@ -698,7 +615,7 @@ def object_of_group_life(group: Any) -> Any:
 
     The group itself where this torch keeps no such entry: it goes with the last reference to it.
     """
-    world = _fetch("torch.distributed.distributed_c10d", "_world")
+    world = fetch("torch.distributed.distributed_c10d", "_world")
     try:
         return world.pg_map[group][1]
     except (AttributeError, KeyError, TypeError, IndexError):

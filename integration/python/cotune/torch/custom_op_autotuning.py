@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cotune.torch import compat, function_choices, groups
+from cotune.torch import compat, custom_choices, custom_race, declarations, function_choices, groups
 
 
 class CustomOpConfig:
@@ -50,12 +50,18 @@ def register(
     min_speedup_threshold: float,
     left_out: dict[str, Any],
 ) -> None:
-    """See cotune.torch.register_custom_op_autotuning. `left_out`: the arguments that cotune has no use for, by their names."""
+    """See cotune.torch.register_custom_op_autotuning. `left_out`: other arguments, most of which have no use, by their names."""
     overload = _overload_of(custom_op)
-    _check_left_out(left_out, min_speedup_threshold)
+    is_declared = declarations.of(overload) is not None
+    generators = None if is_declared else left_out.pop("input_gen_fns", None)
+    _check_left_out(left_out, min_speedup_threshold if is_declared else 1.0)
     ways = [_way(each) for each in _checked_configs(configs)]
     if name is not None and not isinstance(name, str):
         raise TypeError(f"register_custom_op_autotuning: name is a str or None, and not {name!r}")
+    if not is_declared:
+        threshold = _checked_threshold(min_speedup_threshold)
+        custom_choices.register(overload, name or "", ways, threshold, generators, custom_race.run)
+        return
     if entry := next((each for each in groups.entries() if each.group is not None), None):
         raise ValueError(
             f"register_custom_op_autotuning: process group {entry.name!r} has its group of cotune already, whose choices are known "
@@ -109,6 +115,16 @@ def _check_patches(config: Any) -> None:
             raise ValueError(f"{where} has config_patches with {name}, and cotune runs functions without CUDA graphs; leave it out")
 
 
+def _checked_threshold(threshold: Any) -> float:
+    is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+    if not (is_number and 1.0 <= threshold < float("inf")):
+        raise ValueError(
+            f"register_custom_op_autotuning: min_speedup_threshold is {threshold!r}; it is the factor by which a function has to be "
+            "faster than the operator, a number from 1.0 on"
+        )
+    return float(threshold)
+
+
 def _way(config: Any) -> tuple[Callable[..., Any] | None, dict[str, Any], dict[str, Any]]:
     return config.decomposition, config.params, getattr(config, "config_patches", None) or {}
 
@@ -116,7 +132,7 @@ def _way(config: Any) -> tuple[Callable[..., Any] | None, dict[str, Any], dict[s
 # Why cotune cannot use an argument that PyTorch's function has, and what to do.
 _WHY_LEFT_OUT = {
     "config_generator": "cotune knows no sizes before the first call; list the configs, each runs at the sizes at which it is fastest",
-    "input_gen_fns": "cotune measures with operands of its own, whose right results it knows; leave it out",
+    "input_gen_fns": "the operator is declared, and cotune measures with operands of its own, whose right results it knows; leave it out",
     "dispatch_on": "cotune chooses by the size of the collective, for each size that was measured; leave it out",
     "split_points": "cotune chooses by the size of the collective, for each size that was measured; leave it out",
     "benchmark_with_cudagraphs": "cotune itself decides how choices are timed; leave it out",

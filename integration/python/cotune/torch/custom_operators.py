@@ -19,7 +19,7 @@ from torch import fx
 from cotune.torch import aten_ops, compat, declarations, origins
 from cotune.torch.origins import Origin
 
-_GROUP_ARGUMENTS = ("group", "group_name", "process_group")
+GROUP_ARGUMENTS = ("group", "group_name", "process_group")
 # Namespaces whose operators are no custom ones and no collectives, and those whose collectives the pass knows. Some operators of
 # aten have an int argument `group`.
 _NOT_CUSTOM = frozenset(
@@ -147,7 +147,7 @@ def _call_of(node: fx.Node) -> Call | None:
 @functools.lru_cache(maxsize=1024)
 def _named_as_group(overload: Any) -> str:
     names = [each.name for each in overload._schema.arguments]
-    return next((each for each in _GROUP_ARGUMENTS if each in names), "")
+    return next((each for each in GROUP_ARGUMENTS if each in names), "")
 
 
 def _group_argument(call: Call, names: frozenset[str]) -> str:

@@ -68,6 +68,7 @@ class GraphDecision:
       origin: the compiled function, with the line that leads to the first collective.
       compile_id: as TORCH_LOGS and tlparse have it, "0/1".
       undeclared: custom operators that have a group argument, and that nobody had declared.
+      raced: those that are not declared and run by their body or by a function that the user has registered.
     """
 
     number: int
@@ -78,6 +79,7 @@ class GraphDecision:
     origin: Origin | None = None
     compile_id: str = ""
     undeclared: list[UndeclaredOperator] = dataclasses.field(default_factory=list)
+    raced: list[UndeclaredOperator] = dataclasses.field(default_factory=list)
 
 
 _graphs: collections.deque[GraphDecision] = collections.deque(maxlen=GRAPHS_KEPT)
@@ -98,6 +100,7 @@ def record(
     compile_id: str = "",
     undeclared: list[UndeclaredOperator] | None = None,
     calls_custom: bool = False,
+    raced: list[UndeclaredOperator] | None = None,
 ) -> None:
     """Adds a graph. A graph without a collective, and without an operator that may be one, is not kept.
 
@@ -106,10 +109,10 @@ def record(
     global _count, _calls_custom
     undeclared = undeclared or []
     _calls_custom = _calls_custom or calls_custom or bool(undeclared)
-    if not programs and not left and not undeclared:
+    if not programs and not left and not undeclared and not raced:
         return
     with _lock:
-        _graphs.append(GraphDecision(_count, nodes, seconds, programs, left, origin, compile_id, undeclared))
+        _graphs.append(GraphDecision(_count, nodes, seconds, programs, left, origin, compile_id, undeclared, raced or []))
         _count += 1
     _warn_once([each for each in left if each.is_unsupported])
 
@@ -211,6 +214,7 @@ def explain(lines_of: Callable[[ProgramDecision], list[str]] = _nothing) -> str:
         for left in graph.left:
             lines.append(f"  {left.node} ({left.operator}, group {left.group}){place(left.origin)}: {left.reason}")
         lines += [line for each in graph.undeclared for line in undeclared_lines(each)]
+        lines += [_raced_line(each) for each in graph.raced]
     if not lines:
         return "no graph with a collective was compiled in this process\n"
     return "\n".join(lines) + "\n"
@@ -226,6 +230,12 @@ def undeclared_lines(operator: UndeclaredOperator) -> list[str]:
     if operator.why_not:
         return [head, f"    if it is a collective, it cannot be declared: {operator.why_not}"]
     return [head, f"    if it is a collective: {operator.declaration}"]
+
+
+def _raced_line(operator: UndeclaredOperator) -> str:
+    groups = f"group {' and '.join(operator.groups)}" if operator.groups else "a group"
+    calls = "1 call" if operator.calls == 1 else f"{operator.calls} calls"
+    return f"  {operator.operator}{place(operator.origin)}: {calls}, {groups}; runs its body or a function that is registered for it"
 
 
 def _undeclared_count_text(graph: GraphDecision) -> str:

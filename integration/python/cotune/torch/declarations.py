@@ -105,7 +105,7 @@ def _checked(where: str, overload: Any, kind: str, tensor: str, group: str, redu
     _check_kind(where, kind)
     if why := why_not_declarable(overload):
         raise ValueError(f"{where}: {why}")
-    if why := _why_not_seen(overload):
+    if why := why_not_seen(overload):
         raise ValueError(f"{where}: {why}")
     _check_argument(where, overload, "tensor", tensor, ("Tensor",), "the operand of the collective")
     _check_argument(where, overload, "group", group, ("str", "Optional[str]"), "the name of the process group")
@@ -167,6 +167,21 @@ def name_of(overload: Any) -> str:
 @functools.lru_cache(maxsize=1024)
 def why_not_declarable(overload: Any) -> str:
     """Why an operator cannot be a collective of the pass, whatever its kind is; "" if it can."""
+    if why := why_no_new_tensor(overload):
+        return why
+    tensors = [each.name for each in overload._schema.arguments if "Tensor" in str(each.type)]
+    if len(tensors) != 1:
+        found = f"the arguments {', '.join(tensors)} are tensors" if tensors else "it has no tensor among its arguments"
+        return (
+            f"{found}, and the value of a collective depends on exactly one; register an operator "
+            "for the collective alone, and declare that one"
+        )
+    return ""
+
+
+@functools.lru_cache(maxsize=1024)
+def why_no_new_tensor(overload: Any) -> str:
+    """Why an operator is none that writes to nothing and returns one new tensor, or is one that the pass knows; "" otherwise."""
     schema = overload._schema
     if schema.name.split("::")[0] in _KNOWN_NAMESPACES:
         return (
@@ -186,13 +201,6 @@ def why_not_declarable(overload: Any) -> str:
             f"{what}, and the result of a collective is one new tensor; register an operator that returns the "
             "result alone, and declare that one"
         )
-    tensors = [each.name for each in schema.arguments if "Tensor" in str(each.type)]
-    if len(tensors) != 1:
-        found = f"the arguments {', '.join(tensors)} are tensors" if tensors else "it has no tensor among its arguments"
-        return (
-            f"{found}, and the value of a collective depends on exactly one; register an operator "
-            "for the collective alone, and declare that one"
-        )
     return ""
 
 
@@ -203,7 +211,7 @@ EFFECT_HINT = (
 )
 
 
-def _why_not_seen(overload: Any) -> str:
+def why_not_seen(overload: Any) -> str:
     """Why the pass would not find calls of an operator in a graph; "" if it does."""
     if compat.has_effect(overload):
         return EFFECT_HINT

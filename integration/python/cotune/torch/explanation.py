@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cotune.errors import CotuneError
-from cotune.torch import compat, custom_operators, decisions, given_back, groups, outside, report
+from cotune.torch import compat, custom_operators, custom_race, decisions, given_back, groups, outside, report
 from cotune.torch.custom_operators import UndeclaredOperator
 from cotune.torch.decisions import ProgramDecision
 from cotune.torch.manifest import parse_manifest
@@ -344,6 +344,7 @@ def explain() -> str:
     text += "".join(f"{line}\n" for each in operators for line in decisions.undeclared_lines(each))
     text += "".join(f"group {name}: {verdict}\n" for name, verdict in given_back.graph_verdicts())
     text += "".join(f"group {name}: {line}\n" for name, line in given_back.lines())
+    text += "".join(f"{line}\n" for line in custom_race.lines())
     return f"{text}{outside_line()}\n" + "".join(f"{line}\n" for line in groups.explain())
 
 

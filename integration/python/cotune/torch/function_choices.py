@@ -113,18 +113,12 @@ def register(
     `ways`: a function, or None for the operator itself, the arguments that it gets by their names, and the options of
     Inductor for its compiled form, which is a way of its own.
     """
-    declaration = declarations.of(overload)
     name = declarations.name_of(overload)
-    if declaration is None:
-        raise ValueError(
-            f"register_custom_op_autotuning of {name}: nobody has declared which collective it is, by which the values of the "
-            f'functions are checked; call cotune.torch.declare_collective("{name}", kind=..., tensor=..., group=...) before'
-        )
     made: list[Registered] = []
     # The operator itself races, too: it is what runs without cotune.
     itself = [(None, {}, {})] if _missing_arguments(overload, {}) == [] else []
     for run, parameters, options in [*ways, *itself]:
-        _check_parameters(name, parameters)
+        check_parameters(name, parameters)
         for each in _forms_of(overload, prefix, run, dict(parameters), dict(options)):
             _check_arguments(name, each)
             if not any(known.name == each.name and known.is_same(each) for known in made):
@@ -142,9 +136,9 @@ def _forms_of(
     overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], options: dict[str, Any]
 ) -> list[Registered]:
     """A function as it is and as it is compiled. The operator itself is not compiled."""
-    made = [Registered(_choice_name(overload, prefix, run, parameters), overload, run, parameters)]
+    made = [Registered(choice_name(overload, prefix, run, parameters), overload, run, parameters)]
     if run is not None:
-        name = _choice_name(overload, prefix, run, {**parameters, **options}, COMPILED)
+        name = choice_name(overload, prefix, run, {**parameters, **options}, COMPILED)
         made.append(Registered(name, overload, run, parameters, True, options))
     return made
 
@@ -381,7 +375,7 @@ def _tensor(memory: Any) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_char * size_bytes).from_address(memory.address), dtype=dtype)
 
 
-def _choice_name(
+def choice_name(
     overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], suffix: str = ""
 ) -> str:
     """The name of the choice: "ring?chunk_size=65536"; of the operator itself, "lib.op"."""
@@ -407,7 +401,7 @@ def _word(text: str) -> str:
     return re.sub(r"[^a-z0-9_.-]", "_", text.lower()) or "_"
 
 
-def _check_parameters(name: str, parameters: dict[str, Any]) -> None:
+def check_parameters(name: str, parameters: dict[str, Any]) -> None:
     """Raises ValueError for a value that is not the same text on all ranks and in each process."""
     for key, value in parameters.items():
         if not (value is None or isinstance(value, (bool, int, float, str, torch.dtype))):
@@ -447,6 +441,11 @@ def _version(ways: Sequence[Registered], process_group: Any) -> str:
         digest.update(f"{way.name}\0{way.overload._schema}\0{sorted(way.parameters.items())}\0{sorted(way.options.items())}\0".encode())
         digest.update(_callable_text(way.run, ()).encode())
     return f"{digest.hexdigest()[:16]} torch {torch.__version__} {compat.group_backend(process_group)}"
+
+
+def callable_text(function: Any) -> str:
+    """All that decides the behaviour of a callable, as text that is equal in each process."""
+    return _callable_text(function, ())
 
 
 def _callable_text(function: Any, outer: tuple[Any, ...]) -> str:

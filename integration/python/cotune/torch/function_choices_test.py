@@ -20,7 +20,6 @@ for schema in (
     "scaled(Tensor x, float scale, str group_name) -> Tensor",
     "other(Tensor x, str group_name) -> Tensor",
     "gather(Tensor x, str group_name) -> Tensor",
-    "undeclared(Tensor x, str group_name) -> Tensor",
 ):
     _library.define(schema)
 ops = torch.ops.cotune_functions
@@ -110,12 +109,11 @@ class RefusalsTest(Test):
             (ValueError, "max_autotune as a parameter and in config_patches", total, [CustomOpConfig(ring, {"max_autotune": True}, max_autotune=1)], {}),
             (ValueError, "runs functions without CUDA graphs", total, [CustomOpConfig(tree, {"triton.cudagraphs": True})], {}),
             (TypeError, "name is a str or None, and not 3", total, [config], {"name": 3}),
-            (ValueError, "undeclared: nobody has declared which collective it is", ops.undeclared.default, [config], {}),
             (ValueError, "tree has no value for the argument scale of the operator", ops.scaled.default, [config], {}),
             (ValueError, "the parameter how is <object .*a choice is known by its parameters", total, [CustomOpConfig(ring, how=object())], {}),
             (ValueError, "has the parameter group_name, which is the operand or the group", total, [CustomOpConfig(ring, group_name="0")], {}),
             (ValueError, "has at most 80 characters", total, [CustomOpConfig(ring, chunk="4" * 90)], {}),
-            (ValueError, "input_gen_fns is not used: cotune measures with operands of its own", total, [config], {"input_gen_fns": {"x": ring}}),
+            (ValueError, "input_gen_fns is not used: the operator is declared, and cotune measures with operands of its own", total, [config], {"input_gen_fns": {"x": ring}}),
             (ValueError, "config_generator is not used: .*list the configs", total, [config], {"config_generator": ring}),
             (ValueError, "dispatch_on is not used: cotune chooses by the size", total, [config], {"dispatch_on": {"dim": 1}}),
             (ValueError, "split_points is not used", total, [config], {"split_points": [1]}),

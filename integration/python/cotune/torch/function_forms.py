@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from cotune.torch import compat
+from cotune.torch import compiled_functions
 from cotune.torch.function_choices import Registered
 
 _LINE_CHARACTERS_MAX = 160
@@ -70,7 +70,7 @@ class _Form:
         # True from the begin of a call to its good end: what is left of a call that failed or hangs may still use the name.
         self.is_unfinished = False
         self._function = _own_function(way.run, way.arguments(group_name, reduction), f"cotune_form_{next(_numbers)}")
-        self._compiled = compat.compile_function(self._function, way.options, self._guarded)
+        self._compiled = compiled_functions.compile_function(self._function, way.options, self._guarded)
 
     def _guarded(self, code: Callable[..., Any]) -> Callable[..., Any]:
         def run(*operands: Any) -> Any:
@@ -85,8 +85,8 @@ class _Form:
         """Compiles the function for operands of this size, if no graph fits. It runs nothing. Raises what compiling raises."""
         self._is_compiling = True
         try:
-            with compat.traced_group(process_group, self._group_name), torch.no_grad():
-                compat.may_be_dynamic(operand, 0)
+            with compiled_functions.traced_group(process_group, self._group_name), torch.no_grad():
+                compiled_functions.may_be_dynamic(operand, 0)
                 self._compiled(operand)
         except _NotRunError:
             self._is_compiled = True
@@ -98,20 +98,20 @@ class _Form:
 
     def run(self, operand: torch.Tensor, process_group: Any) -> Any:
         if self._process_group() is not process_group:
-            compat.give_group_name(process_group, self._group_name)
+            compiled_functions.give_group_name(process_group, self._group_name)
             self._process_group = weakref.ref(process_group)
         self.is_unfinished = True
-        with compat.compiled_code_only():
+        with compiled_functions.compiled_code_only():
             result = self._function(operand)
         self.is_unfinished = False
         return result
 
     def is_there(self) -> bool:
         """Returns false if something was compiled and Dynamo has forgotten it."""
-        return not self._is_compiled or compat.has_compiled_code(self._function)
+        return not self._is_compiled or compiled_functions.has_compiled_code(self._function)
 
     def forget(self) -> None:
-        compat.forget_traced_group(self._group_name)
+        compiled_functions.forget_traced_group(self._group_name)
 
 
 def in_thread(call: Callable[[], None]) -> None:

@@ -16,9 +16,10 @@ from cotune.errors import CotuneError
 from cotune.torch import compat, decisions, given_back, groups, report, verdict_file
 from cotune.torch.collective_key import Key
 from cotune.torch.given_back import Verdict
+from cotune.torch.joint_steps import Share
 from cotune.torch.log import log
 from cotune.torch.meeting import Place
-from cotune.torch.plain_race import Contest, PlainRace, Share
+from cotune.torch.plain_race import Contest, PlainRace
 from cotune.torch.program_text import in_one_line
 from cotune.torch.whole_graph import WholeGraph
 

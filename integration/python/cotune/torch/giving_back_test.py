@@ -103,9 +103,9 @@ class CompileAnewTest(unittest.TestCase):
 
     def test_a_torch_without_a_list_forgets_nothing(self):
         functions = [self.function("a"), self.function("b")]
-        real = compat._fetch
+        real = compat.fetch
         with (
-            mock.patch.object(compat, "_fetch", lambda module, *path: None if path == ("input_codes", "seen") else real(module, *path)),
+            mock.patch.object(compat, "fetch", lambda module, *path: None if path == ("input_codes", "seen") else real(module, *path)),
             self.assertLogs("cotune", "WARNING") as logs,
         ):
             giving_back.compile_anew("g", {"program a"})

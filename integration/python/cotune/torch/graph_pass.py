@@ -18,6 +18,7 @@ from torch import fx
 
 from cotune.torch import (
     compat,
+    custom_choices,
     custom_operators,
     decisions,
     declarations,
@@ -42,6 +43,7 @@ _FILES = (
     "collectives",
     "compat",
     "composites",
+    "custom_choices",
     "declarations",
     "given_back",
     "graph_pass",
@@ -85,7 +87,7 @@ class CotunePass(compat.custom_graph_pass()):
         rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code, settings, declared operators, collectives that were given back, process groups,
+        """What compiled graphs depend on: code, settings, declared operators, those with functions, collectives that were given back, process groups,
         probed values, the uuid of the pass before.
 
         None, which turns the caches off, if the pass before has none, or the process groups are not known.
@@ -103,7 +105,7 @@ class CotunePass(compat.custom_graph_pass()):
                 return None
             before.append(found)
         facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
-        own = code_digest(), repr(self.settings), declarations.key(), given_back.key()
+        own = code_digest(), repr(self.settings), declarations.key(), custom_choices.key(), given_back.key()
         # A rank that takes the graph of another one from the cache could not compare it with what it is without programs.
         rank = compat.global_rank() if groups.races_plain() else -1
         return ("cotune", *own, rank, facts, compat.probed_values(), tuple(before))
@@ -173,8 +175,10 @@ def _rewrite(
     if original is not None:
         whole = _to_compare(graph.owning_module, original, settings, group_facts, found)
     programs = _put_programs(graph, settings, found, whole)
+    raced = [] if settings.export else custom_choices.replace(graph)
+    undeclared = [each for each in undeclared if each.operator not in {other.operator for other in raced}]
     seconds = time.perf_counter() - begin
-    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom)
+    decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom, raced)
 
 
 def _put_programs(

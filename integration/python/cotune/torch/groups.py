@@ -73,7 +73,8 @@ class TuneSettings:
       database: the file that keeps what was tuned; "": the machine's own; None: none.
       settings: settings of cotune by their names, as job_settings.py has them.
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
-        refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE).
+        refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE). The name of a
+        custom operator that is not declared stands for itself, {"lib::op": "python/ring"}; "body" is its own body.
       races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
         which runs if it is faster.
       races_plain_budget_s: seconds for these comparisons at one meeting of the ranks.
@@ -98,6 +99,12 @@ class TuneSettings:
         own = {name: value for name, value in options.items() if name not in job_settings.ALLOWED}
         named = {name: value for name, value in options.items() if name in job_settings.ALLOWED}
         return cls(**own, settings=named)
+
+    @property
+    def force_of_collectives(self) -> Mapping[str, str] | None:
+        """The part of `force` that concerns groups of cotune, which know no custom operators."""
+        found = {name: choice for name, choice in (self.force or {}).items() if "::" not in name}
+        return self.force if not self.force else found or None
 
     def budgets_s(self) -> tuple[float, float]:
         """The budget of the first tune of a group, and that of each later one; 0: the setting `budget`."""
@@ -218,7 +225,8 @@ def configure(settings: TuneSettings) -> None:
     """Settings of the groups that are made from now on."""
     global _settings
     with _lock:
-        is_other_force = settings.force is not None and settings.force != _settings.force
+        force = settings.force_of_collectives
+        is_other_force = force is not None and force != _settings.force_of_collectives
         _settings = settings
     made = next((each.name for each in entries() if each.group is not None), None)
     if is_other_force and made is not None:
@@ -227,6 +235,11 @@ def configure(settings: TuneSettings) -> None:
             "compiled function, in a new process",
             made,
         )
+
+
+def tune_settings() -> TuneSettings:
+    """The settings of the groups that are made now."""
+    return _settings
 
 
 def races_plain() -> bool:
@@ -418,7 +431,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 def _forces() -> bool:
     """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force is not None or settings_file.given("force") is not None
+    return _settings.force_of_collectives is not None or settings_file.given("force") is not None
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:
@@ -454,7 +467,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 log=LinesOfGroup(),
                 ignores_database=_settings.database is None,
                 functions=function_choices.functions_of(process_group, meeting.store, prefix, forms),
-                force=_settings.force,
+                force=_settings.force_of_collectives,
                 settings=job_settings.with_defaults(_settings.settings),
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one

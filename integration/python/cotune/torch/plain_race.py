@@ -16,30 +16,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
-import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from cotune._interrupt import keeper
-from cotune.torch import compat, function_choices, plain, plain_form, race_memory
+from cotune.torch import compat, plain, plain_form, race_memory
 from cotune.torch.given_back import Verdict
-from cotune.torch.log import log
-from cotune.torch.meeting import Place, Word
+from cotune.torch.joint_steps import DroppedOut, JointSteps
 from cotune.torch.timed_rounds import ROUNDS_MIN, Call, Rounds, ratio_of
 from cotune.torch.whole_graph import WholeGraph
 
 # The time of one race, without compiling.
 LIMIT_S = 4.0
-_TEXT_CHARACTERS_MAX = 300
 _AGREED = "agreed"
-
-# Gives the words of all ranks at a meeting of that name.
-Share = Callable[[str, Word], list[Word]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,44 +44,10 @@ class Contest:
     rows: int
 
 
-class _DroppedOut(Exception):
-    """PyTorch's form has failed on a rank; the text is the reason, equal on all ranks."""
-
-
-class PlainRace:
+class PlainRace(JointSteps):
     """The races of one meeting. All ranks make one with the same contests, and call its methods in the same order."""
 
-    def __init__(
-        self, place: Place, process_group: Any, device: int, share: Share, name: str, timeout_s: float, budget_s: float
-    ):
-        """
-        Args:
-          name: of the meeting, which no other one of this process group and kind of device has.
-          timeout_s: a collective on host memory that takes longer ends its race.
-          budget_s: the time of all races together. A step that has begun goes on to its end.
-        """
-        self._place = place
-        self._name = name
-        self._process_group = process_group
-        self._device = device
-        self._torch_device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
-        self._share_words = share
-        self._timeout_s = timeout_s
-        self._budget_s = budget_s
-        self._end_s = time.monotonic() + budget_s
-        self._is_over = False  # equal on all ranks
-        self._steps = itertools.count()  # what all ranks do together
-        self._groups = itertools.count()
-        self._own: Any = None
-
-    @contextlib.contextmanager
-    def session(self) -> Iterator[PlainRace]:
-        """The block in which races run; its end takes down the process group that they have used."""
-        self._end_s = time.monotonic() + self._budget_s
-        try:
-            yield self
-        finally:
-            self._close()
+    _used_for = "PyTorch's form"
 
     # Contests.
 
@@ -99,7 +58,7 @@ class PlainRace:
             return dataclasses.replace(verdict, why_not="PyTorch's collectives of this process group give no averages")
         try:
             return self._alone(contest, verdict) or self._whole(contest, verdict)
-        except _DroppedOut as failure:
+        except DroppedOut as failure:
             return dataclasses.replace(verdict, why_not=str(failure))
 
     def run_graph(self, graph: WholeGraph, without: Callable[[], contextlib.AbstractContextManager[Any]]) -> Verdict:
@@ -111,7 +70,7 @@ class PlainRace:
             made = self._prepare("make both forms of the graph", lambda: graph.compiled(own, device, ranks, without()))
             ways = self._try("run both forms of the graph", lambda: graph.as_run(made, device))
             return self._judge(verdict, "run both forms of the graph", ways["cotune"], ways["plain"])
-        except _DroppedOut as failure:
+        except DroppedOut as failure:
             return dataclasses.replace(verdict, why_not=str(failure))
 
     def _alone(self, contest: Contest, verdict: Verdict) -> Verdict | None:
@@ -163,72 +122,3 @@ class PlainRace:
             f"the {self._budget_s:g} s for races with PyTorch's form at this meeting were over (option races_plain_budget_s); a "
             "later process measures what is left"
         )
-
-    # Steps that all ranks do together.
-
-    def _prepare(self, what: str, run: Callable[[], Any]) -> Any:
-        """The same as _try() for what this rank does without the others. On a GPU it waits until all of it is done."""
-
-        def and_wait() -> Any:
-            result = run()
-            if self._device >= 0:
-                torch.cuda.synchronize(self._torch_device)
-            return result
-
-        return self._try(what, and_wait)
-
-    def _try(self, what: str, run: Callable[[], Any]) -> Any:
-        """The result of `run` on this rank. Raises _DroppedOut on all ranks if it has raised on one, or if the time is over."""
-        if self._is_over:
-            raise _DroppedOut(self._over_text())
-        step = next(self._steps)
-        result, failure, order = None, "", 0
-        try:
-            result = run()
-        except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
-            failure = f"{type(error).__name__}: {error}".splitlines()[0][:_TEXT_CHARACTERS_MAX]
-            log.info("a rank could not %s: %s", what, error, exc_info=True)
-            order = self._place.store.add(f"{self._name}/failed/{step}", 1)
-            # The others find closed connections, and need not wait for their timeouts.
-            self._close()
-        is_late = time.monotonic() >= self._end_s
-        words = self._share_words(str(step), {"failure": failure, "order": order, "is_late": is_late})
-        self._is_over = any(each["is_late"] for each in words)
-        if any(each["failure"] for each in words):
-            self._close()
-            # The failures of others may follow from the first.
-            first = min((each for each in words if each["failure"]), key=lambda each: each["order"])
-            rank = self._place.global_ranks[words.index(first)]
-            raise _DroppedOut(f"rank {rank} could not {what}: {first['failure']}")
-        return result
-
-    def _group(self) -> str:
-        """The name of the process group for PyTorch's collectives, which all ranks make together if there is none."""
-        if self._own is None:
-            self._try("make a process group for PyTorch's form", self._open)
-            # NCCL makes its communicator with the first collective.
-            self._try("run a collective in the process group for PyTorch's form", self._call_first)
-        return self._own.group_name
-
-    def _call_first(self) -> None:
-        torch.distributed.all_reduce(torch.zeros(1, device=self._torch_device), group=self._own)
-        if self._device >= 0:
-            torch.cuda.synchronize(self._torch_device)
-
-    def _open(self) -> None:
-        name = f"cotune/{self._place.name}/{self._torch_device.type}/{self._name}/{next(self._groups)}"
-        function_choices.note_own(name)
-        timeout_s = self._timeout_s if self._device < 0 else self._place.timeout_s
-        self._own = compat.make_group(
-            self._place.global_ranks, self._place.rank, compat.backend_to_repeat(self._process_group), self._place.store,
-            name, timeout_s,
-        )  # fmt: skip
-
-    def _close(self) -> None:
-        own, self._own = self._own, None
-        if own is not None and self._device >= 0:
-            # NCCL waits for the CUDA graphs that hold calls of a communicator before it takes that down.
-            gc.collect()
-        # destroy_process_group() of the user ends all groups.
-        if own is not None and compat.resolve_group(own.group_name) is own:
-            torch.distributed.destroy_process_group(own)

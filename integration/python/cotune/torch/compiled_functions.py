@@ -1,0 +1,112 @@
+"""Compiles functions of the user that run collectives. Dynamo traces them with a process group that stands for the real one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from cotune.torch import compat
+
+
+def compile_function(function: Any, options: dict[str, Any], has_compiled: Any) -> Any:
+    """The function as Dynamo compiles it: one graph, by Inductor with these options and without passes of users.
+
+    `has_compiled(code)` gets what Inductor has made of the graph, and returns what runs.
+    """
+    compile_fx = compat.need("torch._inductor.compile_fx", "compile_fx")
+    patches = {**compat.without_passes(), "triton.cudagraphs": False, **options}
+
+    def backend(module: Any, inputs: list[Any]) -> Any:
+        with compat.note_own_files():
+            code = compile_fx(module, inputs, config_patches=patches)
+        return has_compiled(code)
+
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+
+@contextlib.contextmanager
+def compiled_code_only() -> Iterator[None]:
+    """Lets functions run by what Dynamo has compiled of them before, or else as they are; nothing is compiled."""
+    set_callback = compat.need("torch._C._dynamo.eval_frame", "set_eval_frame")
+    before = set_callback(False)
+    try:
+        yield
+    finally:
+        set_callback(before)
+
+
+def has_compiled_code(function: Any) -> bool:
+    """Returns true if Dynamo has compiled something of a function, and torch._dynamo.reset() has not been called since."""
+    entries_of = compat.fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
+    return entries_of is None or bool(entries_of(function.__code__))
+
+
+def may_be_dynamic(tensor: Any, dim: int) -> None:
+    """Lets Dynamo trace a dimension of a tensor for all sizes, unless the function depends on the size."""
+    compat.need("torch._dynamo", "maybe_mark_dynamic")(tensor, dim)
+
+
+# By their names the process groups with which functions are traced. Guards of compiled code look here.
+_traced_groups: dict[str, Any] = {}
+
+
+@functools.cache
+def _trace_group_names() -> None:
+    """Lets Dynamo trace the function that finds a process group by its name, for the names of traced groups."""
+    resolve = compat.need("torch.distributed.distributed_c10d", "_resolve_process_group")
+
+    @torch.compiler.disable
+    def untraced(name: str) -> Any:
+        return resolve(name)
+
+    @torch.compiler.substitute_in_graph(resolve, skip_signature_check=True)
+    def traced_or_break(name: str) -> Any:
+        # A name in the user's own functions breaks the graph, as it does without this.
+        return _traced_groups[name] if name in _traced_groups else untraced(name)
+
+
+@contextlib.contextmanager
+def traced_group(group: Any, name: str) -> Iterator[None]:
+    """A process group of that name for traces, with the ranks of `group`. It cannot communicate.
+
+    Functions that find it by its name and are compiled meanwhile call collectives in the group that has the name later. The
+    name stands for no group when the block ends: a collective in the group for traces would do nothing.
+    """
+    fake = compat.need("torch._C._distributed_c10d", "FakeProcessGroup", "_create_internal")(group.rank(), group.size())
+    world = compat.need("torch.distributed.distributed_c10d", "_world")
+    made = torch.distributed.ProcessGroup(group.get_group_store(), group.rank(), group.size())
+    for kind in ("cpu", "cuda"):
+        made._register_backend(torch.device(kind), torch.distributed.ProcessGroup.BackendType.CUSTOM, fake)
+    made._set_group_name(name)
+    _trace_group_names()
+    give_group_name(made, name)
+    world.pg_map[made], world.pg_group_ranks[made] = world.pg_map[group], world.pg_group_ranks[group]
+    _traced_groups[name] = made
+    try:
+        yield
+    finally:
+        for entries in (world.pg_map, world.pg_group_ranks):
+            entries.pop(made, None)
+        take_group_name(name)
+
+
+def forget_traced_group(name: str) -> None:
+    """Forgets a group for traces: what was compiled with it does not run any more."""
+    _traced_groups.pop(name, None)
+    take_group_name(name)
+
+
+def give_group_name(group: Any, name: str) -> None:
+    """Lets compiled code find a group by another name than its own. No other group has it any more."""
+    take_group_name(name)
+    compat.need("torch.distributed.distributed_c10d", "_register_process_group")(name, group)
+
+
+def take_group_name(name: str) -> None:
+    """Lets a name stand for no group."""
+    with contextlib.suppress(RuntimeError, KeyError):
+        compat.need("torch.distributed.distributed_c10d", "_unregister_process_group")(name)

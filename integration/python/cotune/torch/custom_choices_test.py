@@ -1,0 +1,251 @@
+"""Functions for custom operators that are not declared: what can be registered, what the pass does, and how results are judged."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import unittest
+from typing import Any
+from unittest import mock
+
+import torch
+
+import cotune.torch
+from cotune.torch import custom_choices, custom_race, decisions, declarations, graph_pass
+from cotune.torch.collectives import GroupFacts
+from cotune.torch.custom_op_autotuning import CustomOpConfig
+from cotune.torch.settings import Settings
+from cotune.torch.testing.graphs import GraphBuilder
+
+_library = torch.library.Library("cotune_custom", "DEF")
+for _schema in (
+    "mixed(Tensor x, Tensor? bias, float scale, str group_name, *, int pieces=2) -> Tensor",
+    "other(Tensor x, str group) -> Tensor",
+    "writes(Tensor(a!) x, str group) -> ()",
+    "two(Tensor x, str group) -> (Tensor, Tensor)",
+    "shares(Tensor(a) x, str group) -> Tensor(a)",
+    "many(Tensor[] xs, str group) -> Tensor",
+    "nothing(int size, str group) -> Tensor",
+    "ungrouped(Tensor x) -> Tensor",
+    "by_number(Tensor x, int group) -> Tensor",
+):
+    _library.define(_schema)
+torch.library.register_fake("cotune_custom::mixed", lambda x, bias, scale, group_name, *, pieces=2: torch.empty_like(x), lib=_library)
+ops = torch.ops.cotune_custom
+
+
+def ring(x: torch.Tensor, *others: Any, **parameters: Any) -> torch.Tensor:
+    return x + 1
+
+
+class Test(unittest.TestCase):
+    def setUp(self) -> None:
+        patched = mock.patch.dict(declarations._declared, clear=True)
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.addCleanup(custom_choices.forget_all)
+
+    def register(self, operator: Any, *configs: Any, **options: Any) -> custom_choices.CustomOperator:
+        cotune.torch.register_custom_op_autotuning(operator, list(configs), **options)
+        return custom_choices.of(operator)
+
+
+class RegistrationTest(Test):
+    def test_what_cannot_be_registered(self) -> None:
+        config, mixed = CustomOpConfig(ring), ops.mixed.default
+        for kind, text, operator, configs, options in (
+            (ValueError, "writes.*it writes to its argument x", ops.writes.default, [config], {}),
+            (ValueError, r"two.*it returns \(Tensor, Tensor\)", ops.two.default, [config], {}),
+            (ValueError, "shares.*its result shares memory with an argument", ops.shares.default, [config], {}),
+            (ValueError, "many.*its argument xs is a list of tensors", ops.many.default, [config], {}),
+            (ValueError, "nothing.*it has no tensor among its arguments", ops.nothing.default, [config], {}),
+            (ValueError, "ungrouped.*no argument group, group_name, process_group of type str", ops.ungrouped.default, [config], {}),
+            (ValueError, "by_number.*no argument group, .* of type str", ops.by_number.default, [config], {}),
+            (ValueError, "parameter x, which is a tensor or the group", mixed, [CustomOpConfig(ring, x=1)], {}),
+            (ValueError, "parameter group_name, which is a tensor or the group", mixed, [CustomOpConfig(ring, group_name="")], {}),
+            (ValueError, "without a function has the parameter size", mixed, [CustomOpConfig(None, size=1)], {}),
+            (ValueError, "no function and no parameters", mixed, [CustomOpConfig()], {}),
+            (ValueError, "two functions would be the choice python/ring", mixed, [config, CustomOpConfig(ring)], {}),
+            (ValueError, "config_patches .* declared operators alone", mixed, [CustomOpConfig(ring, {"max_autotune": True})], {}),
+            (ValueError, "input_gen_fns has 'y', and the tensors .* are x, bias", mixed, [config], {"input_gen_fns": {"y": ring}}),
+            (TypeError, "input_gen_fns has 3 for x", mixed, [config], {"input_gen_fns": {"x": 3}}),
+            (TypeError, "input_gen_fns is a dict", mixed, [config], {"input_gen_fns": [ring]}),
+            (ValueError, "min_speedup_threshold is 0.5", mixed, [config], {"min_speedup_threshold": 0.5}),
+            (ValueError, "min_speedup_threshold is True", mixed, [config], {"min_speedup_threshold": True}),
+            (ValueError, "dispatch_on is not used", mixed, [config], {"dispatch_on": {"dim": 1}}),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(kind, text):
+                self.register(operator, *configs, **options)
+        self.assertEqual(custom_choices.key(), (), "nothing of it counts")
+
+    def test_a_declaration_after_the_registration_is_refused(self) -> None:
+        self.register(ops.other.default, CustomOpConfig(ring))
+        with self.assertRaisesRegex(ValueError, "registered for an operator that is not declared; declare it before you register"):
+            cotune.torch.declare_collective("cotune_custom::other", kind="all_reduce", tensor="x", group="group")
+        self.assertIsNotNone(custom_choices.of(ops.other.default), "it stays registered")
+
+    def test_functions_that_have_raced_do_not_change(self) -> None:
+        operator = self.register(ops.other.default, CustomOpConfig(ring))
+        self.register(ops.other.default, CustomOpConfig(ring, chunk=4))
+        custom_choices.note_used(operator)
+        with self.assertRaisesRegex(ValueError, "its functions have raced already"):
+            self.register(ops.other.default, CustomOpConfig(ring))
+
+    def test_a_function_gets_leading_tensors_by_position_and_the_rest_by_name(self) -> None:
+        given = mock.Mock(__name__="given")
+        operator = self.register(ops.mixed.default, CustomOpConfig(given, chunk=4))
+        x = torch.ones(2)
+        operator.call(operator.ways[0], {"x": x, "bias": None, "scale": 2.0, "group_name": "model", "pieces": 3}, "own")
+        given.assert_called_once_with(x, None, scale=2.0, group_name="own", pieces=3, chunk=4)
+
+    def test_the_version_follows_the_code_of_the_functions(self) -> None:
+        def other(x: torch.Tensor, **others: Any) -> torch.Tensor:
+            return x + 2
+
+        other.__name__ = "ring"
+        versions = {self.register(ops.other.default, CustomOpConfig(each)).version() for each in (ring, other, ring)}
+        versions.add(self.register(ops.other.default, CustomOpConfig(ring), min_speedup_threshold=1.5).version())
+        self.assertEqual(len(versions), 3)
+
+
+class PassTest(Test):
+    def rewritten(self, **settings: Any) -> GraphBuilder:
+        builder = GraphBuilder()
+        x = builder.input(4, 8)
+        y = builder.call(ops.mixed.default, x, None, 2.0, "0", pieces=3)
+        builder.graph.output((builder.call(torch.ops.aten.relu.default, y),))
+        decisions.clear()
+        graph_pass.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
+        return builder
+
+    def call_in(self, builder: GraphBuilder) -> Any:
+        return next(node for node in builder.graph.nodes if "mixed" in str(node.target))
+
+    def test_a_call_of_a_registered_operator_is_replaced_and_counted(self) -> None:
+        operator = self.register(ops.mixed.default, CustomOpConfig(ring))
+        node = self.call_in(self.rewritten())
+        self.assertIs(node.target, custom_choices.replacement_of(operator))
+        self.assertEqual((node.args[1:], node.kwargs), ((None, 2.0, "0"), {"pieces": 3}))
+        self.assertRegex(decisions.explain(), "cotune_custom::mixed: 1 call, group 0; runs its body or a function")
+        self.assertNotIn("not declared", decisions.explain())
+
+    def test_a_call_of_another_operator_stays(self) -> None:
+        self.register(ops.other.default, CustomOpConfig(ring))
+        self.assertIs(self.call_in(self.rewritten()).target, ops.mixed.default)
+        self.assertIn("not declared", decisions.explain())
+
+    def test_a_call_in_a_graph_that_is_exported_stays(self) -> None:
+        self.register(ops.mixed.default, CustomOpConfig(ring))
+        self.assertIs(self.call_in(self.rewritten(export=True)).target, ops.mixed.default)
+        self.assertIn("not declared", decisions.explain())
+
+    def test_the_replacement_has_the_result_of_the_operator(self) -> None:
+        replacement = custom_choices.replacement_of(self.register(ops.mixed.default, CustomOpConfig(ring)))
+        with torch._subclasses.FakeTensorMode():
+            found = replacement(torch.empty(8, 4).t(), None, 2.0, "0")
+        self.assertEqual((found.shape, found.stride()), ((4, 8), (1, 4)))
+
+    def test_graphs_depend_on_the_registrations(self) -> None:
+        before = custom_choices.key()
+        self.register(ops.mixed.default, CustomOpConfig(ring))
+        found = custom_choices.key()
+        self.assertNotEqual(before, found)
+        with mock.patch.object(graph_pass.compat, "process_groups", return_value={}):
+            self.assertIn(found, graph_pass.CotunePass(Settings()).uuid())
+
+
+class CallTest(Test):
+    """Calls in a process group that moves nothing; the meeting of the ranks is replaced."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.operator = self.register(ops.mixed.default, CustomOpConfig(ring))
+        self.meetings: list[str] = []
+        self.cells = custom_race._Cells.__new__(custom_race._Cells)
+        self.cells.__dict__ |= {
+            "lock": threading.RLock(), "known": {}, "shapes": collections.Counter(), "layouts": {},
+            "own": mock.Mock(group_name="own"), "_met": self.met,
+        }  # fmt: skip
+        for patched in (
+            mock.patch.object(custom_race, "_cells_of", lambda *others: self.cells),
+            mock.patch.object(custom_race.compat, "resolve_group", lambda name: name),
+            mock.patch.object(custom_choices.CustomOperator, "body", lambda operator, values, name: values["x"] * 2),
+        ):
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def met(self, operator: Any, key: str, values: dict[str, Any], process_group: Any) -> custom_race.CustomVerdict:
+        self.meetings.append(key)
+        return custom_race.CustomVerdict("python/ring" if values["scale"] > 1 else "")
+
+    def call(self, rows: int, scale: float = 2.0) -> list[float]:
+        values = {"x": torch.full((rows, 1), 5.0), "bias": None, "scale": scale, "group_name": "model", "pieces": 2}
+        return custom_race.run(self.operator, values).unique().tolist()
+
+    def test_the_agreed_choice_runs_and_the_ranks_meet_once_for_each_key(self) -> None:
+        self.assertEqual([self.call(3), self.call(3), self.call(3, 1.0), self.call(3, 1.0)], [[6.0], [6.0], [10.0], [10.0]])
+        key = "x=float32[3, 1], bias=None, scale={}, pieces=2"
+        self.assertEqual(self.meetings, [key.format(2.0), key.format(1.0)])
+
+    def test_shapes_beyond_the_limit_run_the_body_without_a_meeting(self) -> None:
+        rows = range(1, custom_race.SHAPES_MAX + 3)
+        self.assertEqual([self.call(each) for each in rows], [[6.0]] * custom_race.SHAPES_MAX + [[10.0]] * 2)
+        self.assertEqual(len(self.meetings), custom_race.SHAPES_MAX)
+        self.assertEqual(self.call(1), [6.0], "what was measured stays")
+
+
+class JudgeTest(Test):
+    def test_results_are_compared_value_by_value(self) -> None:
+        expected, x = torch.tensor([[1.0, 2.0], [3.0, torch.nan]]), torch.ones(2, 2)
+        custom_race.check_result(expected.clone(), expected, {"x": x})
+        wrong = expected.clone()
+        wrong[1, 0] = 4.0
+        for kind, text, result in (
+            (ValueError, "1 of 4 values are wrong; element 2 is 4.0 and not 3.0", wrong),
+            (ValueError, r"returned torch.float64 of \(2, 2\) on cpu, and the operator", expected.double()),
+            (ValueError, r"returned torch.float32 of \(4,\) on cpu", expected.reshape(4).clone()),
+            (ValueError, "shares memory with an argument", x),
+            (TypeError, "returned NoneType", None),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(kind, text):
+                custom_race.check_result(result, expected, {"x": x})
+
+    def test_operands_are_small_integers_and_differ_between_the_ranks(self) -> None:
+        operator = self.register(ops.mixed.default, CustomOpConfig(ring))
+        values = {"x": torch.empty(64, dtype=torch.bfloat16), "bias": torch.empty(64), "scale": 2.0, "group_name": "0"}
+        made = [custom_race.made_operands(operator, values, rank) for rank in (0, 1)]
+        for name, largest in (("x", 1), ("bias", 4)):
+            first, second = (each[name] for each in made)
+            self.assertEqual(first.dtype, values[name].dtype)
+            self.assertFalse(torch.equal(first, second))
+            for each in (first, second):
+                self.assertTrue(torch.equal(each, each.round()))
+                self.assertEqual(each.abs().max(), largest)
+        self.assertEqual(made[0]["scale"], 2.0)
+
+    def test_functions_of_the_user_make_operands(self) -> None:
+        generators = {"x": lambda fake: torch.full(fake.shape, 7, dtype=fake.dtype)}
+        operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns=generators)
+        self.assertEqual(custom_race.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)["x"].tolist(), [7.0, 7.0])
+        operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns={"x": lambda fake: torch.ones(3)})
+        with self.assertRaisesRegex(ValueError, "for x has returned no tensor like the argument"):
+            custom_race.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)
+
+    def test_the_body_stays_unless_a_function_is_faster_beyond_the_noise(self) -> None:
+        body, noisy = [10.0] * 15, [5.0, 20.0] * 7 + [9.0]
+        times = {"body": body, "python/fast": [8.0] * 15, "python/faster": [7.0] * 15, "python/noisy": noisy}
+        self.assertEqual(custom_race.winner_of(times, 1.0), "python/faster")
+        self.assertEqual(custom_race.winner_of(times, 1.5), "")
+        self.assertEqual(custom_race.winner_of({"body": body, "python/noisy": noisy}, 1.0), "")
+
+    def test_a_forced_choice_is_one_of_the_operator_and_equal_on_all_ranks(self) -> None:
+        operator = self.register(ops.other.default, CustomOpConfig(ring))
+        self.assertEqual(custom_race._checked_force(operator, [{"forced": "python/ring"}] * 2), "python/ring")
+        with self.assertRaisesRegex(ValueError, "is 'python/tree', and its choices are body, python/ring"):
+            custom_race._checked_force(operator, [{"forced": "python/tree"}] * 2)
+        with self.assertRaisesRegex(ValueError, "differs between the ranks"):
+            custom_race._checked_force(operator, [{"forced": "python/ring"}, {"forced": ""}])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,399 @@
+"""Runs custom operators by functions of the user, and lets these race against the body of the operator on all ranks.
+
+At the first call of an operator with operands of new shapes the ranks of its process group meet. Each makes operands of small
+integers, other ones on each rank. Each function runs on them in a process group of its own, and its result is compared with
+that of the body, value by value. A function that raises on one rank, or gives another result there, is dropped on all. The
+rest race against the body in interleaved rounds; the body stays unless a function is faster beyond the noise. All ranks take
+the same decision, because they decide by the same words and times.
+
+A rank that does not come to the meeting within half of the timeout of the process group ends it: the ranks that wait run the
+body.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import statistics
+import threading
+import time
+import weakref
+from typing import Any
+
+import torch
+
+from cotune._interrupt import keeper
+from cotune.torch import compat, custom_choices, groups, job_settings, verdict_file
+from cotune.torch.custom_choices import CustomOperator, CustomWay
+from cotune.torch.joint_steps import DroppedOut, JointSteps, Share
+from cotune.torch.log import log
+from cotune.torch.meeting import Place, Word
+from cotune.torch.timed_rounds import ROUNDS_MIN, Rounds, ratio_of
+
+# Operands of more shapes than these run the body: each meeting takes seconds, and shapes may change in every call.
+SHAPES_MAX = 16
+BUDGET_S = 20.0
+_RACE_S = 10.0
+_BODY = "body"
+# Products and sums of integers up to these are exact in the dtypes; bfloat16 has 8 bits, so that its operands are smaller.
+_LARGEST = {torch.float32: 4, torch.float64: 4}
+
+
+@dataclasses.dataclass
+class CustomVerdict:
+    """The choice of an operator for operands of some shapes in one process group, equal on all ranks.
+
+    Attributes:
+      winner: the name of the function that runs; "" for the body.
+      times_us: of each choice that has raced, by its name; the body is "body".
+      dropped: why a function has not raced, by its name.
+      why_not: why nothing has raced; "" if it has.
+      is_from_file: an earlier process has measured it.
+      is_forced: the option `force` gives the operator this choice.
+    """
+
+    winner: str = ""
+    times_us: dict[str, float] = dataclasses.field(default_factory=dict)
+    dropped: dict[str, str] = dataclasses.field(default_factory=dict)
+    why_not: str = ""
+    is_from_file: bool = False
+    is_forced: bool = False
+
+    def lines(self, subject: str) -> list[str]:
+        """The verdict as text."""
+        if self.why_not:
+            return [f"{subject}: runs its body: {self.why_not}"]
+        source = ", from the verdict file" if self.is_from_file else ", forced" if self.is_forced else ""
+        found = [f"{subject}: runs {self.winner or 'its body'}{source}"]
+        for name, time_us in sorted(self.times_us.items(), key=lambda each: each[1]):
+            found.append(f"  {name}: {time_us:.1f} us")
+        return found + [f"  {name}: dropped: {reason}" for name, reason in self.dropped.items()]
+
+
+@dataclasses.dataclass
+class _Decision:
+    verdict: CustomVerdict
+    way: CustomWay | None
+
+
+class CustomRace(JointSteps):
+    """The race of one operator on operands of one shape. All ranks make one with the same functions."""
+
+    _used_for = "the functions of a custom operator"
+
+    def run(self, operator: CustomOperator, values: dict[str, Any], forced: str = "") -> CustomVerdict:
+        """The verdict. `values`: the arguments of a call, whose tensors are not read.
+
+        A choice that is forced is checked and runs without a race.
+        """
+        verdict = CustomVerdict(is_forced=bool(forced))
+        try:
+            self._group()
+            operands = self._prepare("make operands", lambda: made_operands(operator, values, self._place.rank))
+            expected = self._prepare(f"run {operator.name} on operands of small integers", lambda: self._body(operator, operands))
+        except DroppedOut as failure:
+            verdict.why_not = f"{failure}; if it rejects such operands, register it with input_gen_fns"
+            return verdict
+        raced = []
+        for way in operator.ways:
+            if forced and way.name != forced:
+                continue
+            try:
+                self._group()
+                self._prepare(f"run {way.name} with right results", lambda way=way: self._check(operator, way, operands, expected))
+                raced.append(way)
+            except DroppedOut as failure:
+                verdict.dropped[way.name] = str(failure)
+        if forced:
+            verdict.winner = "".join(way.name for way in raced)
+        elif raced:
+            self._time(operator, raced, operands, verdict)
+        return verdict
+
+    def take_group(self) -> Any:
+        """A process group in which a function runs after this race."""
+        self._group()
+        return self._take_group()
+
+    def _body(self, operator: CustomOperator, operands: dict[str, Any]) -> torch.Tensor:
+        return operator.body(_copied(operands), self._own.group_name)
+
+    def _check(self, operator: CustomOperator, way: CustomWay, operands: dict[str, Any], expected: torch.Tensor) -> None:
+        """Runs a function once. Raises ValueError or TypeError if it does not do the same as the body."""
+        given = _copied(operands)
+        result = operator.call(way, given, self._own.group_name)
+        check_result(result, expected, given)
+        for name, value in operands.items():
+            if isinstance(value, torch.Tensor) and not torch.equal(value, given[name]):
+                raise ValueError(f"it has written to its argument {name}")
+
+    def _time(self, operator: CustomOperator, raced: list[CustomWay], operands: dict[str, Any], verdict: CustomVerdict) -> None:
+        try:
+            name = self._group()
+            calls = {_BODY: lambda: operator.body(operands, name)}
+            calls |= {way.name: lambda way=way: operator.call(way, operands, name) for way in raced}
+            times = self._try("race the functions", lambda: self._timed(calls))
+        except DroppedOut as failure:
+            verdict.why_not = str(failure)
+            return
+        if len(times[_BODY]) < ROUNDS_MIN:
+            verdict.why_not = self._over_text() if self._is_over else f"fewer than {ROUNDS_MIN} rounds fit its time"
+            return
+        verdict.times_us = {each: statistics.median(found) for each, found in times.items()}
+        verdict.winner = winner_of(times, operator.threshold)
+
+    def _timed(self, calls: dict[str, Any]) -> dict[str, list[float]]:
+        limit_s = min(_RACE_S, max(0.0, self._end_s - time.monotonic()))
+        return Rounds(self._own, self._device).time(calls, limit_s, lambda: keeper.ends_tune)
+
+
+def winner_of(times: dict[str, list[float]], threshold: float) -> str:
+    """The fastest choice that is faster than the body by more than the factor, beyond the noise; "" for the body."""
+    faster = [each for each in times if each != _BODY and ratio_of(times[_BODY], times[each]).low > threshold]
+    return min(faster, key=lambda each: statistics.median(times[each]), default="")
+
+
+def check_result(result: Any, expected: torch.Tensor, operands: dict[str, Any]) -> None:
+    """Raises TypeError or ValueError for a result of a function that is not the result of the body, value by value."""
+    if not isinstance(result, torch.Tensor):
+        raise TypeError(f"it has returned {type(result).__name__}, and the operator returns a tensor")
+    found, wanted = ((each.dtype, tuple(each.shape), each.device) for each in (result, expected))
+    if found != wanted:
+        raise ValueError(f"it has returned {_facts_text(*found)}, and the operator returns {_facts_text(*wanted)}")
+    memory = {each.untyped_storage().data_ptr() for each in operands.values() if isinstance(each, torch.Tensor) and each.numel()}
+    if result.numel() and result.untyped_storage().data_ptr() in memory:
+        raise ValueError("its result shares memory with an argument")
+    differs = (result != expected) & ~((result != result) & (expected != expected))
+    if bool(differs.any()):
+        place = differs.reshape(-1).nonzero()[0].item()
+        values = result.reshape(-1)[place].item(), expected.reshape(-1)[place].item()
+        raise ValueError(f"{int(differs.sum())} of {result.numel()} values are wrong; element {place} is {values[0]} and not {values[1]}")
+
+
+def _facts_text(dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> str:
+    return f"{dtype} of {shape} on {device}"
+
+
+def made_operands(operator: CustomOperator, values: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Arguments like those of a call, with tensors of small integers that are different on each rank."""
+    made = dict(values)
+    for number, (name, value) in enumerate(values.items()):
+        if isinstance(value, torch.Tensor):
+            made[name] = _made_operand(operator, name, value, 1 + 1000 * rank + number)
+    return made
+
+
+def _made_operand(operator: CustomOperator, name: str, value: torch.Tensor, seed: int) -> torch.Tensor:
+    generate = operator.input_gen_fns.get(name)
+    if generate is not None:
+        with compat.fake_mode()():
+            fake = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+        given = generate(fake)
+        is_like = isinstance(given, torch.Tensor) and (given.shape, given.dtype, given.device) == (value.shape, value.dtype, value.device)
+        if not is_like:
+            raise ValueError(f"the function of input_gen_fns for {name} has returned no tensor like the argument: {given!r:.100}")
+        return given
+    if value.dtype.is_complex:
+        raise ValueError(f"its argument {name} is {value.dtype}; give a function of input_gen_fns for it")
+    generator = torch.Generator().manual_seed(seed)
+    # Integers may be indices, of which 0 and 1 are most likely valid.
+    low, high = (-_LARGEST.get(value.dtype, 1), _LARGEST.get(value.dtype, 1)) if value.dtype.is_floating_point else (0, 1)
+    numbers = torch.randint(low, high + 1, value.shape, generator=generator)
+    return numbers.to(value.dtype).to(value.device)
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+
+
+# Calls.
+
+
+class _Cells:
+    """The decisions of one process group for operands on one device."""
+
+    def __init__(self, name: str, process_group: Any, device: int):
+        self.place = Place(name, process_group, device)
+        self.device = device
+        self.lock = threading.RLock()
+        self.known: dict[tuple[str, str], _Decision] = {}
+        self.shapes: collections.Counter[str] = collections.Counter()
+        self.layouts: dict[Any, tuple[int, ...]] = {}
+        self.own: Any = None  # the process group in which functions run
+
+    # Decisions.
+
+    def decide(self, operator: CustomOperator, key: str, values: dict[str, Any], process_group: Any) -> _Decision:
+        """Meets the other ranks for operands of a new shape, and keeps what they come to. All ranks do so in the same call."""
+        with self.lock:
+            if (operator.name, key) in self.known:
+                return self.known[operator.name, key]
+            custom_choices.note_used(operator)
+            if self.shapes[operator.name] >= SHAPES_MAX:
+                # Nothing is kept: shapes may be others in every call.
+                return _Decision(CustomVerdict(why_not=f"{SHAPES_MAX} other shapes were measured"), None)
+            self.shapes[operator.name] += 1
+            verdict = self._met(operator, key, values, process_group)
+            way = next((each for each in operator.ways if each.name == verdict.winner), None)
+            made = self.known[operator.name, key] = _Decision(verdict, way)
+            return made
+
+    def _met(self, operator: CustomOperator, key: str, values: dict[str, Any], process_group: Any) -> CustomVerdict:
+        settings = groups.tune_settings()
+        if settings.numerics != "any":
+            return CustomVerdict(why_not="numerics is not any, and a function may give other bits than the body")
+        version = operator.version()
+        meeting = f"custom/{hashlib.sha256(f'{operator.name} {key}'.encode()).hexdigest()[:16]}"
+        path = verdict_file.path_of(settings.database) if self.place.rank == 0 else ""
+        digest = verdict_file.digest(
+            f"{version} {key}", 0, self.place.size, self.device, compat.group_backend(process_group), "", ""
+        )
+        kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
+        word = {"version": version, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
+        word["forced"] = (settings.force or {}).get(operator.name, "")
+        share = self._share_of(operator, meeting)
+        try:
+            words = share("known", word)
+        except TimeoutError as failure:
+            # A rank that comes later does not wait for this one.
+            self.place.leave_word(f"{meeting}/known", {"is_absent": True})
+            log.warning("%s runs its body: %s", operator.name, failure)
+            return CustomVerdict(why_not=str(failure))
+        if why := _why_no_race(words):
+            return CustomVerdict(why_not=why)
+        if (forced := _checked_force(operator, words)) == _BODY:
+            return CustomVerdict(is_forced=True)
+        verdict = None
+        if words[0]["known"] and not forced:
+            verdict = dataclasses.replace(_verdict_of(words[0]["known"]), is_from_file=True)
+        elif not forced and not all(each["tunes"] for each in words):
+            return CustomVerdict(why_not="tunes is off, and the verdict file has no verdict")
+        limit_s = job_settings.autotune_timeout_s(settings.settings)
+        race = CustomRace(self.place, process_group, self.device, share, meeting, limit_s, BUDGET_S)
+        with race.session(), _on_device(self.device):
+            verdict = self._raced(race, operator, values, verdict, forced)
+        if path and not (verdict.why_not or verdict.is_from_file or forced):
+            verdict_file.write(path, {digest: dataclasses.asdict(verdict)})
+        return verdict
+
+    def _raced(
+        self, race: CustomRace, operator: CustomOperator, values: dict[str, Any], known: CustomVerdict | None, forced: str
+    ) -> CustomVerdict:
+        verdict = race.run(operator, values, forced) if known is None else known
+        if verdict.winner and self.own is None:
+            try:
+                self.own = race.take_group()
+            except DroppedOut as failure:
+                return CustomVerdict(why_not=str(failure))
+        return verdict
+
+    def _share_of(self, operator: CustomOperator, meeting: str) -> Share:
+        def share(step: str, word: Word) -> list[Word]:
+            what = f"called {operator.name} with the same shapes in a compiled graph"
+            # A rank that does not come may wait in the body's collectives already, whose timeout must not be over first.
+            return self.place.share(f"{meeting}/{step}", word, what, self.place.timeout_s / 2)[0]
+
+        return share
+
+    # Results.
+
+    def laid_out(self, operator: CustomOperator, key: str, values: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
+        """The result with the strides that compiled code expects: those of the body."""
+        strides = tuple(each.stride() for each in values.values() if isinstance(each, torch.Tensor))
+        place = operator.name, key, strides
+        if place not in self.layouts:
+            self.layouts[place] = _strides_of_body(operator, values)
+        wanted = self.layouts[place]
+        if result.stride() == wanted:
+            return result
+        return torch.empty_strided(result.size(), wanted, dtype=result.dtype, device=result.device).copy_(result)
+
+
+def _why_no_race(words: list[Word]) -> str:
+    if any(each.get("is_absent") for each in words):
+        return "a rank has waited for others before, and runs the body"
+    for rank, each in enumerate(words):
+        if each["version"] != words[0]["version"]:
+            return f"rank {rank} of the process group has registered other functions than rank 0"
+    return ""
+
+
+def _checked_force(operator: CustomOperator, words: list[Word]) -> str:
+    """The choice that the user forces, or "". Raises ValueError, on all ranks, if there is no such choice or the ranks differ."""
+    forced = [each["forced"] for each in words]
+    where = f"option 'force' for {operator.name}"
+    if len(set(forced)) > 1:
+        raise ValueError(f"{where} differs between the ranks of the process group: {', '.join(map(repr, forced))}; give it on all of them")
+    names = [_BODY, *(way.name for way in operator.ways)]
+    if forced[0] and forced[0] not in names:
+        raise ValueError(f"{where} is {forced[0]!r}, and its choices are {', '.join(names)}")
+    return forced[0]
+
+
+def _verdict_of(data: Any) -> CustomVerdict | None:
+    try:
+        return CustomVerdict(**data)
+    except TypeError:
+        return None
+
+
+def _strides_of_body(operator: CustomOperator, values: dict[str, Any]) -> tuple[int, ...]:
+    with compat.fake_mode()():
+        fakes = {
+            name: torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=each.device)
+            if isinstance(each, torch.Tensor)
+            else each
+            for name, each in values.items()
+        }
+        return tuple(operator.overload(**fakes).stride())
+
+
+def _on_device(device: int) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if device < 0 else torch.cuda.device(device)
+
+
+_cells: weakref.WeakKeyDictionary[Any, dict[int, _Cells | None]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
+    """The result of a call of an operator in a compiled graph, by what the ranks have agreed on. `values`: all arguments."""
+    name = values[operator.group]
+    process_group = compat.resolve_group(name)
+    device = next(each.get_device() if each.is_cuda else -1 for each in values.values() if isinstance(each, torch.Tensor))
+    cells = None if process_group is None else _cells_of(name, process_group, device)
+    if cells is None:
+        return operator.body(values, name)
+    key = operator.key_of(values)
+    decision = cells.known.get((operator.name, key))
+    if decision is None:
+        if device >= 0 and torch.cuda.is_current_stream_capturing():
+            return operator.body(values, name)  # nothing can be measured here
+        decision = cells.decide(operator, key, values, process_group)
+    if decision.way is None:
+        return operator.body(values, name)
+    result = operator.call(decision.way, values, cells.own.group_name)
+    return cells.laid_out(operator, key, values, result)
+
+
+def _cells_of(name: str, process_group: Any, device: int) -> _Cells | None:
+    """The decisions of a process group; None if it has no ranks that could meet."""
+    with _lock:
+        of_group = _cells.setdefault(process_group, {})
+        if device not in of_group:
+            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group)
+            of_group[device] = None if is_alone else _Cells(name, process_group, device)
+        return of_group[device]
+
+
+def lines() -> list[str]:
+    """The verdicts of all process groups as text, for explain()."""
+    with _lock:
+        all_cells = [each for of_group in list(_cells.values()) for each in of_group.values() if each is not None]
+    found = []
+    for cells in all_cells:
+        for (name, key), decision in list(cells.known.items()):
+            found += decision.verdict.lines(f"group {cells.place.name}: {name}({key})")
+    return found

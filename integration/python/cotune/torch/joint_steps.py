@@ -1,0 +1,146 @@
+"""Steps that all ranks of a process group do together, in a process group of their own that is made anew after each failure.
+
+After each step the ranks exchange whether it has worked on all of them, so that no rank waits for one that has failed. All
+steps of a meeting have one bound of time. The ranks learn together that it is over, with the words of a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from cotune.torch import compat, function_choices
+from cotune.torch.log import log
+from cotune.torch.meeting import Place, Word
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_TEXT_CHARACTERS_MAX = 300
+
+# Gives the words of all ranks at a meeting of that name.
+Share = Callable[[str, Word], list[Word]]
+
+
+class DroppedOut(Exception):
+    """A step has failed on a rank; the text is the reason, equal on all ranks."""
+
+
+class JointSteps:
+    """The steps of one meeting. All ranks make one, and call its methods in the same order."""
+
+    # The purpose of the own process group, for messages.
+    _used_for = ""
+
+    def __init__(
+        self, place: Place, process_group: Any, device: int, share: Share, name: str, timeout_s: float, budget_s: float
+    ):
+        """
+        Args:
+          name: of the meeting, which no other one of this process group and kind of device has.
+          timeout_s: a collective on host memory that takes longer ends its race.
+          budget_s: the time of all races together. A step that has begun goes on to its end.
+        """
+        self._place = place
+        self._name = name
+        self._process_group = process_group
+        self._device = device
+        self._torch_device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
+        self._share_words = share
+        self._timeout_s = timeout_s
+        self._budget_s = budget_s
+        self._end_s = time.monotonic() + budget_s
+        self._is_over = False  # equal on all ranks
+        self._steps = itertools.count()  # what all ranks do together
+        self._groups = itertools.count()
+        self._own: Any = None
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Self]:
+        """The block in which races run; its end takes down the process group that they have used."""
+        self._end_s = time.monotonic() + self._budget_s
+        try:
+            yield self
+        finally:
+            self._close()
+
+    def _over_text(self) -> str:
+        return f"the {self._budget_s:g} s for this meeting were over"
+
+    def _prepare(self, what: str, run: Callable[[], Any]) -> Any:
+        """The same as _try() for what this rank does without the others. On a GPU it waits until all of it is done."""
+
+        def and_wait() -> Any:
+            result = run()
+            if self._device >= 0:
+                torch.cuda.synchronize(self._torch_device)
+            return result
+
+        return self._try(what, and_wait)
+
+    def _try(self, what: str, run: Callable[[], Any]) -> Any:
+        """The result of `run` on this rank. Raises DroppedOut on all ranks if it has raised on one, or if the time is over."""
+        if self._is_over:
+            raise DroppedOut(self._over_text())
+        step = next(self._steps)
+        result, failure, order = None, "", 0
+        try:
+            result = run()
+        except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
+            failure = f"{type(error).__name__}: {error}".splitlines()[0][:_TEXT_CHARACTERS_MAX]
+            log.info("a rank could not %s: %s", what, error, exc_info=True)
+            order = self._place.store.add(f"{self._name}/failed/{step}", 1)
+            # The others find closed connections, and need not wait for their timeouts.
+            self._close()
+        is_late = time.monotonic() >= self._end_s
+        words = self._share_words(str(step), {"failure": failure, "order": order, "is_late": is_late})
+        self._is_over = any(each["is_late"] for each in words)
+        if any(each["failure"] for each in words):
+            self._close()
+            # The failures of others may follow from the first.
+            first = min((each for each in words if each["failure"]), key=lambda each: each["order"])
+            rank = self._place.global_ranks[words.index(first)]
+            raise DroppedOut(f"rank {rank} could not {what}: {first['failure']}")
+        return result
+
+    def _take_group(self) -> Any:
+        """Gives the process group of these steps, which the caller keeps; the end of the session does not take it down."""
+        own, self._own = self._own, None
+        return own
+
+    def _group(self) -> str:
+        """The name of the process group of these steps, which all ranks make together if there is none."""
+        if self._own is None:
+            self._try(f"make a process group for {self._used_for}", self._open)
+            # NCCL makes its communicator with the first collective.
+            self._try(f"run a collective in the process group for {self._used_for}", self._call_first)
+        return self._own.group_name
+
+    def _call_first(self) -> None:
+        torch.distributed.all_reduce(torch.zeros(1, device=self._torch_device), group=self._own)
+        if self._device >= 0:
+            torch.cuda.synchronize(self._torch_device)
+
+    def _open(self) -> None:
+        name = f"cotune/{self._place.name}/{self._torch_device.type}/{self._name}/{next(self._groups)}"
+        function_choices.note_own(name)
+        timeout_s = self._timeout_s if self._device < 0 else self._place.timeout_s
+        self._own = compat.make_group(
+            self._place.global_ranks, self._place.rank, compat.backend_to_repeat(self._process_group), self._place.store,
+            name, timeout_s,
+        )  # fmt: skip
+
+    def _close(self) -> None:
+        own, self._own = self._own, None
+        if own is not None and self._device >= 0:
+            # NCCL waits for the CUDA graphs that hold calls of a communicator before it takes that down.
+            gc.collect()
+        # destroy_process_group() of the user ends all groups.
+        if own is not None and compat.resolve_group(own.group_name) is own:
+            torch.distributed.destroy_process_group(own)

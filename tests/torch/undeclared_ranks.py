@@ -1,0 +1,202 @@
+"""A rank under torchrun whose Python functions race for a custom operator that is no collective and is not declared.
+
+usage: undeclared_ranks.py CASE
+
+The operator is a matmul, an all_reduce and a bias; its body reduces 6 times, so that a function that reduces once is faster.
+CASE: "faster": right functions; "faulty": some are wrong or raise on rank 1 alone, or break a rule on all ranks; "differs":
+rank 1 has another function; "late": rank 1 calls the operator by itself, without the compiled function; "indices": an operator
+whose integer operand has values that made-up operands cannot have; "permutes": an all_to_all with a permutation. Prints one JSON
+object on every rank: {"rank", "error": what differs from the eager values, or "", "runs": how often the functions that
+reduce once have run, "groups": the names of the process groups in which functions ran, "explains": the text of cotune.torch.explain()}.
+THRESHOLD is min_speedup_threshold. OPTIONS are options of enable(), as a JSON object.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _resolve_process_group
+
+import cotune.torch
+from cotune.torch import CustomOpConfig
+
+RANK = int(os.environ["RANK"])
+REDUCTIONS_OF_BODY = 6
+found: dict = {"rank": RANK, "error": "", "runs": 0, "groups": []}
+
+
+def reduced(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    x = x.clone()
+    dist.all_reduce(x, group=_resolve_process_group(group_name))
+    return x
+
+
+@torch.library.custom_op("undeclared::linear", mutates_args=())
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, scale: float, group_name: str) -> torch.Tensor:
+    product = x @ weight
+    for _ in range(REDUCTIONS_OF_BODY):
+        total = reduced(product, group_name)
+    return total * scale + bias
+
+
+@linear.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, scale: float, group_name: str) -> torch.Tensor:
+    return x.new_empty(x.shape[0], weight.shape[1])
+
+
+@torch.library.custom_op("undeclared::picked", mutates_args=())
+def picked(x: torch.Tensor, index: torch.Tensor, group_name: str) -> torch.Tensor:
+    if int(index.min()) < 2:
+        raise IndexError("rows 0 and 1 are reserved")
+    for _ in range(REDUCTIONS_OF_BODY):
+        total = reduced(x[index], group_name)
+    return total
+
+
+@picked.register_fake
+def _(x: torch.Tensor, index: torch.Tensor, group_name: str) -> torch.Tensor:
+    return x.new_empty(index.shape[0], x.shape[1])
+
+
+@torch.library.custom_op("undeclared::permuted", mutates_args=())
+def permuted(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    for _ in range(REDUCTIONS_OF_BODY):
+        result = torch.empty_like(x)
+        dist.all_to_all_single(result, x, group=_resolve_process_group(group_name))
+    return result.flip(0).t().contiguous().t()  # column-major, by which compiled code reads it
+
+
+@permuted.register_fake
+def _(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    return x.new_empty(x.shape[1], x.shape[0]).t()
+
+
+def once(x, weight, bias, scale, group_name):
+    found["runs"] += 1
+    found["groups"].append(group_name)
+    return reduced(x @ weight, group_name) * scale + bias
+
+
+def repeated(x, weight, bias, scale, group_name, times):
+    for _ in range(times):
+        total = reduced(x @ weight, group_name)
+    return total * scale + bias
+
+
+def wrong(x, weight, bias, scale, group_name):
+    result = once(x, weight, bias, scale, group_name)
+    result[-1, -1] += RANK == 1
+    return result
+
+
+def raises(x, weight, bias, scale, group_name):
+    if RANK == 1:
+        raise LookupError("no route")
+    return once(x, weight, bias, scale, group_name)
+
+
+def writes(x, weight, bias, scale, group_name):
+    result = once(x, weight, bias, scale, group_name)
+    x.zero_()
+    return result
+
+
+def too_long(x, weight, bias, scale, group_name):
+    return once(x, weight, bias, scale, group_name).repeat(2, 1)
+
+
+def aliases(x, weight, bias, scale, group_name):
+    return bias.copy_(once(x, weight, bias, scale, group_name))
+
+
+def pick_once(x, index, group_name):
+    return reduced(x, group_name)[index]
+
+
+def permute_once(x, group_name):
+    result = torch.empty_like(x)
+    dist.all_to_all_single(result, x, group=_resolve_process_group(group_name))
+    return result.flip(0)  # row-major
+
+
+def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.relu(linear(x, weight, bias, 2.0, dist.group.WORLD.group_name))
+
+
+def pick(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return picked(x, index, dist.group.WORLD.group_name) + 1
+
+
+def permute(x: torch.Tensor) -> torch.Tensor:
+    return permuted(x, dist.group.WORLD.group_name) + 1
+
+
+def integers(call: int, *shape: int, low: int = -8) -> torch.Tensor:
+    """Small integers, whose sums are exact."""
+    return torch.randint(low, 8, shape, generator=torch.Generator().manual_seed(100 * call + RANK)).float()
+
+
+def arguments(case: str, call: int) -> tuple:
+    if case == "indices":
+        return integers(call, 8, 4), torch.randint(2, 8, (5,), generator=torch.Generator().manual_seed(call))
+    if case == "permutes":
+        return (integers(call, 8, 12),)
+    # The number of rows changes, as with dynamic shapes.
+    return integers(call, 4 + call % 2, 16), integers(call + 50, 16, 8), integers(call + 70, 1, 8).expand(4 + call % 2, 8).contiguous()
+
+
+def run(case: str, calls: int) -> None:
+    function = {"indices": pick, "permutes": permute}.get(case, layer)
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    for call in range(calls):
+        given = arguments(case, call)
+        before = [each.clone() for each in given]
+        runs_function = case != "late" or RANK == 0
+        got, expected = (compiled if runs_function else function)(*given), function(*given)
+        if not torch.equal(got, expected):
+            found["error"] += f"call {call}: {got} and not {expected}; "
+        if not all(map(torch.equal, given, before)):
+            found["error"] += f"call {call}: an operand is changed; "
+
+
+def register(case: str) -> None:
+    more = {"min_speedup_threshold": float(os.environ.get("THRESHOLD", "1"))}
+    if case == "indices":
+        if "GENERATES" in os.environ:
+            more["input_gen_fns"] = {"index": lambda fake: torch.full(fake.shape, 3, dtype=fake.dtype)}
+        return cotune.torch.register_custom_op_autotuning(picked, [CustomOpConfig(pick_once)], **more)
+    if case == "permutes":
+        return cotune.torch.register_custom_op_autotuning(permuted, [CustomOpConfig(permute_once)], **more)
+    configs = [CustomOpConfig(once), CustomOpConfig(repeated, times=12)]
+    if case == "faulty":
+        configs = [CustomOpConfig(each) for each in (wrong, raises, writes, too_long, aliases)] + configs
+    if case == "differs" and RANK == 1:
+        configs.pop()
+    return cotune.torch.register_custom_op_autotuning(linear, configs, **more)
+
+
+def main() -> int:
+    case = sys.argv[1]
+    torch.set_num_threads(1)
+    timeout_s = 12 if case == "late" else 300
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout_s))
+    register(case)
+    cotune.torch.enable(tables=False, **json.loads(os.environ.get("OPTIONS", "{}")))
+    run(case, calls=4)
+    found["groups"] = sorted(set(found["groups"]))
+    found["explains"] = cotune.torch.explain()
+    # One write a rank: lines of two ranks must not mix.
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Python functions as choices of custom operators that nobody has declared, on real ranks."""
+
+import json
+import unittest
+
+from testing.torchrun import Tree
+
+ONCE, REPEATED = "python/once", "python/repeated?times=12"
+
+
+class UndeclaredTest(unittest.TestCase):
+    def run_ranks(self, case: str, ranks: int = 2, tree: Tree | None = None, **environment: str):
+        ended = (tree or Tree()).start(ranks, "undeclared_ranks.py", case, **environment)
+        self.assertEqual(ended.exit_code, 0, ended.text)
+        found = sorted(map(json.loads, ended.out.splitlines()), key=lambda each: each["rank"])
+        self.assertEqual([each["rank"] for each in found], list(range(ranks)), ended.text)
+        self.assertEqual([each["error"] for each in found], [""] * ranks)
+        return found
+
+    def test_a_function_that_does_less_work_than_the_body_runs_at_each_shape(self):
+        for ranks in (2, 4):
+            for each in self.run_ranks("faster", ranks):
+                for rows in (4, 5):
+                    self.assertRegex(each["explains"], rf"linear\(x=float32\[{rows}, 16\].*: runs python/once\n")
+                self.assertRegex(each["explains"], r"python/repeated\?times=12: [0-9.]+ us")
+                self.assertIn("undeclared::linear of layer", each["explains"])
+                self.assertNotIn("not declared", each["explains"])
+                self.assertNotIn("0", each["groups"], "functions run in a process group of their own")
+
+    def test_a_function_with_a_fault_is_dropped_on_all_ranks(self):
+        for each in self.run_ranks("faulty"):
+            text = each["explains"]
+            self.assertRegex(text, "python/wrong: dropped: rank 1 could not .*: 1 of 32 values are wrong; element 31 is")
+            self.assertRegex(text, "python/raises: dropped: rank 1 could not .*: LookupError: no route")
+            self.assertRegex(text, "python/writes: dropped: rank [01] could not .*: it has written to its argument x")
+            self.assertRegex(text, r"python/too_long: dropped: .*returned torch.float32 of \(8, 8\) on cpu, and the operator")
+            self.assertRegex(text, "python/aliases: dropped: .*its result shares memory with an argument")
+            self.assertRegex(text, r"float32\[4, 16\].*: runs python/once\n")
+
+    def test_the_next_process_takes_the_verdict_from_the_file(self):
+        tree = Tree()
+        first = self.run_ranks("faster", tree=tree)
+        for before, each in zip(first, self.run_ranks("faster", tree=tree), strict=True):
+            self.assertIn("runs python/once, from the verdict file", each["explains"])
+            self.assertEqual(each["runs"], 4, "the function has run in the calls of the model alone")
+            self.assertGreater(before["runs"], 8, "it was measured before")
+
+    def test_a_threshold_that_no_function_reaches_keeps_the_body(self):
+        for each in self.run_ranks("faster", THRESHOLD="1000"):
+            self.assertRegex(each["explains"], r"float32\[4, 16\].*: runs its body\n")
+            self.assertIn(f"{ONCE}: ", each["explains"])
+
+    def test_settings_that_allow_no_function_keep_the_body(self):
+        for options, reason in (('{"numerics": "same"}', "numerics is not any"), ('{"tunes": false}', "tunes is off")):
+            for each in self.run_ranks("faster", OPTIONS=options):
+                self.assertRegex(each["explains"], f"runs its body: {reason}")
+                self.assertEqual(each["runs"], 0)
+
+    def test_a_forced_choice_runs_without_a_race(self):
+        for choice, text in ((REPEATED, r"runs python/repeated\?times=12, forced"), ("body", "runs its body, forced")):
+            for each in self.run_ranks("faster", OPTIONS=json.dumps({"force": {"undeclared::linear": choice}})):
+                self.assertRegex(each["explains"], text)
+                self.assertNotIn(" us\n", each["explains"])
+
+    def test_ranks_with_other_functions_run_the_body(self):
+        for each in self.run_ranks("differs"):
+            self.assertIn("runs its body: rank 1 of the process group has registered other functions", each["explains"])
+            self.assertEqual(each["runs"], 0)
+
+    def test_a_rank_that_does_not_come_to_the_meeting_keeps_the_body_of_the_others(self):
+        found = self.run_ranks("late")
+        self.assertRegex(found[0]["explains"], "runs its body: .*has not called undeclared::linear with the same shapes .*: rank 1")
+
+    def test_operands_that_the_body_rejects_come_from_functions_of_the_user(self):
+        for each in self.run_ranks("indices"):
+            self.assertRegex(each["explains"], "runs its body: rank [01] could not run .*IndexError.*; if it rejects .*input_gen_fns")
+        for each in self.run_ranks("indices", GENERATES="yes"):
+            self.assertIn("runs python/pick_once", each["explains"])
+
+    def test_a_result_has_the_layout_of_the_operator(self):
+        for each in self.run_ranks("permutes"):
+            self.assertIn("runs python/permute_once", each["explains"])
+
+
+if __name__ == "__main__":
+    unittest.main()
