@@ -18,7 +18,8 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
       budget_ns_(budget_ns),
       total_budget_ns_(total_budget_ns),
       choices_(RacingChoicesOf(callers)),
-      steps_(parts_, std::move(label)) {}
+      steps_(parts_, std::move(label)),
+      start_window_ns_(parts.start_window_ns) {}
 
 Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem,
                                        std::unique_ptr<CellOperands>& operands) {
@@ -46,7 +47,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
                                       buffers.copies(), problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
   COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, check, calibration));
-  StartWindow window(parts_.start_mode);
+  StartWindow window(parts_.start_mode, parts_.start_window_ns);
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
   COTUNE_RETURN_IF_ERROR(race.Run(choices_, RulesOfRace(parts_), budget_ns_, total_budget_ns_));
@@ -65,6 +66,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   }
   result.start_mode = window.mode();
   result.invalid_rounds = window.invalid_samples();
+  start_window_ns_ = window.window_ns();
   COTUNE_TRY(CellClocks clocks, ClockReport(parts_, steps_).Run(prepared_));
   result.sm_clock_mhz = clocks.sm_clock_mhz;
   result.throttle_reasons = std::move(clocks.throttle_reasons);

@@ -41,6 +41,8 @@ class CellBenchmark {
 
   // From the job's begin to the last step.
   int64_t elapsed_ns() const { return steps_.elapsed_ns(); }
+  // The window of the last sample; of a cell that follows it is the first.
+  int64_t start_window_ns() const { return start_window_ns_; }
 
  private:
   Result<DecidedCell> RunStages(const Program& program, const Problem& problem,
@@ -55,6 +57,7 @@ class CellBenchmark {
   PreparedCell prepared_;  // outlives the timed calls of the choices
   std::vector<RacingChoice> choices_;
   CellSteps steps_;
+  int64_t start_window_ns_;
 };
 
 }  // namespace cotune

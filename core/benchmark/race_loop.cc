@@ -15,6 +15,9 @@ namespace {
 // choices).
 constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 
+// Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
+constexpr int32_t kStagesOfRounds = 3;
+
 void WriteTimes(const Race& race, std::span<RacingChoice> choices) {
   for (size_t i = 0; i < choices.size(); ++i) {
     Verdict& verdict = choices[i].verdict;
@@ -46,14 +49,20 @@ Race MakeRace(std::span<const RacingChoice> choices, const RaceRules& rules) {
 RaceRules RulesOfRace(const BenchmarkParts& parts) {
   const TuningSettings& settings = parts.settings;
   RaceRules rules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent};
-  if (parts.device.aligns_ranks())
+  if (parts.device.aligns_ranks()) {
     rules.cuts.assign(std::begin(kCutsOnDevices), std::end(kCutsOnDevices));
+    return rules;
+  }
+  const bool has_rounds_for_both = rules.max_rounds >= kStagesOfRounds * rules.min_rounds;
+  if (has_rounds_for_both) rules.qualifying_rounds = rules.min_rounds;
+  rules.indifference_percent = rules.noise_percent / 2;
   return rules;
 }
 
 Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns,
                      int64_t total_budget_ns) {
   Race race = MakeRace(choices, rules);
+  if (race.is_qualifying()) repetitions_.Shorten(choices);
   const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
@@ -71,9 +80,13 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
       if (choices[i].has_failed) race.Disqualify(i);
     }
     race.AddRound(order, times_ns);
-    const bool has_enough = race.rounds() >= rules.min_rounds;
-    if (is_all_spent || (is_spent && has_enough)) race.Stop();
+    const bool has_enough = race.counted_rounds() >= rules.min_rounds;
     is_cut_short_ = is_all_spent && !has_enough;
+    if (is_all_spent || (is_spent && has_enough)) {
+      race.Stop();
+    } else if (race.HasQualified()) {
+      race.EndQualifying(repetitions_.Lengthen(choices, race));
+    }
   }
   WriteTimes(race, choices);
   return {};

@@ -5,8 +5,8 @@
 namespace cotune {
 namespace {
 
-constexpr int64_t kWindowMinNs = 125'000;
-constexpr int64_t kWindowMaxNs = 5'000'000;
+constexpr int64_t kWindowMinNs = 62'500;
+constexpr int64_t kWindowMaxNs = 1'000'000;
 constexpr int32_t kSteadySamples = 8;
 constexpr int32_t kMissesMax = 16;
 constexpr int64_t kLatenessMinNs = 2000;

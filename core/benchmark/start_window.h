@@ -15,7 +15,11 @@ namespace cotune {
 // ranks line up behind the barrier only after too many misses.
 class StartWindow {
  public:
-  explicit StartWindow(StartMode mode) : mode_(mode) {}
+  static constexpr int64_t kFirstWindowNs = 250'000;
+
+  // window_ns: as an earlier race has left it.
+  explicit StartWindow(StartMode mode, int64_t window_ns = kFirstWindowNs)
+      : mode_(mode), window_ns_(window_ns) {}
 
   // From the release of the ranks to the common start of a sample; 0: there is none. An untimed
   // call in front of the start takes about untimed_ns.
@@ -24,13 +28,12 @@ class StartWindow {
   bool Accepts(const SampleSpan& sample, int64_t planned_start_ns);
 
   StartMode mode() const { return mode_; }
+  int64_t window_ns() const { return window_ns_; }
   int32_t invalid_samples() const { return invalid_samples_; }
 
  private:
-  static constexpr int64_t kFirstWindowNs = 500'000;
-
   StartMode mode_;
-  int64_t window_ns_ = kFirstWindowNs;
+  int64_t window_ns_;
   int32_t valid_in_a_row_ = 0;  // since the last miss
   int32_t misses_ = 0;          // less one for each 8 samples in a row without any
   int32_t invalid_samples_ = 0;

@@ -61,6 +61,7 @@ Status TieBreak::Run(std::span<RacingChoice> choices, CellResult& cell) {
   rules.max_rounds = rules.min_rounds;
   rules.cuts.clear();
   rules.limits.clear();
+  rules.qualifying_rounds = 0;
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window_);
   if (Status raced = race.Run(entrants, rules, 0); !raced) return raced;
   for (size_t i = 0; i < tied.size(); ++i) {

@@ -254,6 +254,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
       .watchdog = watchdog_,
       .settings = state_.settings,
       .start_mode = start_mode_,
+      .start_window_ns = state_.start_window_ns,
       .symmetric = region_,
       .reset_callers =
           [this](BackendMember& member) {
@@ -275,6 +276,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem, cell.operands);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();
+  state_.start_window_ns = benchmark.start_window_ns();
   if (start_mode_ != decided->cell.start_mode) {
     WarnOfBusyProcessors(CellInWords(cell.place.node->program(), problem), decided->cell);
   }
