@@ -5,7 +5,6 @@
 #include "core/benchmark/choice_removal.h"
 #include "core/benchmark/choice_runs.h"
 #include "core/benchmark/clock_report.h"
-#include "core/benchmark/race_loop.h"
 #include "core/benchmark/tie_break.h"
 #include "core/benchmark/winner_recheck.h"
 
@@ -13,8 +12,10 @@ namespace cotune {
 
 CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::span<const std::unique_ptr<ChoiceCaller>> callers,
-                             std::string label, int64_t budget_ns, int64_t total_budget_ns)
+                             std::string label, Heat heat, int64_t budget_ns,
+                             int64_t total_budget_ns)
     : parts_(parts),
+      rules_(RulesOfRace(parts_, heat)),
       budget_ns_(budget_ns),
       total_budget_ns_(total_budget_ns),
       choices_(RacingChoicesOf(callers)),
@@ -50,7 +51,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   StartWindow window(parts_.start_mode, parts_.start_window_ns);
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
-  COTUNE_RETURN_IF_ERROR(race.Run(choices_, RulesOfRace(parts_), budget_ns_, total_budget_ns_));
+  COTUNE_RETURN_IF_ERROR(race.Run(choices_, rules_, budget_ns_, total_budget_ns_));
 
   CellResult result;
   result.problem = problem;

@@ -57,9 +57,10 @@ void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>
 }
 
 bool Race::HasQualified() const {
-  // Of two choices neither is worth more short samples.
-  constexpr size_t kFew = 2;
-  return is_qualifying_ && (rounds_ >= rules_.qualifying_rounds || Racing().size() <= kFew);
+  // Short samples that eliminate hardly a choice cost more than they save.
+  constexpr size_t kFew = 3;
+  const bool has_few = !rules_.only_qualifies && Racing().size() <= kFew;
+  return is_qualifying_ && (rounds_ >= rules_.qualifying_rounds || has_few);
 }
 
 void Race::EndQualifying(bool discards_samples) {

@@ -35,6 +35,8 @@ struct RaceRules {
   std::vector<FieldLimit> limits = {{0.5, 10}, {1, 5}, {2, 3}, {4, 2}};  // ascending
   // So many rounds have short samples, which tell choices apart that differ much; 0: none.
   int32_t qualifying_rounds = 0;
+  // The race ends with these rounds: another one has samples of full length.
+  bool only_qualifies = false;
   // Eliminates a choice, the default excepted, whose time by the leader's of the same round has its
   // 99 % interval above 1 less this: it can hardly be faster by more.
   double indifference_percent = 0;

@@ -46,7 +46,7 @@ Race MakeRace(std::span<const RacingChoice> choices, const RaceRules& rules) {
 
 }  // namespace
 
-RaceRules RulesOfRace(const BenchmarkParts& parts) {
+RaceRules RulesOfRace(const BenchmarkParts& parts, Heat heat) {
   const TuningSettings& settings = parts.settings;
   RaceRules rules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent};
   if (parts.device.aligns_ranks()) {
@@ -54,7 +54,10 @@ RaceRules RulesOfRace(const BenchmarkParts& parts) {
     return rules;
   }
   const bool has_rounds_for_both = rules.max_rounds >= kStagesOfRounds * rules.min_rounds;
-  if (has_rounds_for_both) rules.qualifying_rounds = rules.min_rounds;
+  if (has_rounds_for_both) {
+    rules.qualifying_rounds = rules.min_rounds;
+    rules.only_qualifies = heat == Heat::kFirstOfTwo;
+  }
   rules.indifference_percent = rules.noise_percent / 2;
   return rules;
 }
@@ -82,9 +85,10 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
     race.AddRound(order, times_ns);
     const bool has_enough = race.counted_rounds() >= rules.min_rounds;
     is_cut_short_ = is_all_spent && !has_enough;
-    if (is_all_spent || (is_spent && has_enough)) {
+    const bool has_qualified = race.HasQualified();
+    if (is_all_spent || (is_spent && has_enough) || (has_qualified && rules.only_qualifies)) {
       race.Stop();
-    } else if (race.HasQualified()) {
+    } else if (has_qualified) {
       race.EndQualifying(repetitions_.Lengthen(choices, race));
     }
   }

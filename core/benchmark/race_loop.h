@@ -17,8 +17,15 @@
 
 namespace cotune {
 
-// Returns the rules that settings and device give the race of a cell.
-RaceRules RulesOfRace(const BenchmarkParts& parts);
+// The part of a race in the choice of a cell's winner.
+enum class Heat : uint8_t {
+  kLast,         // decides
+  kFirstOfTwo,   // another race follows, of those that are left and of others
+};
+
+// Returns the rules that settings and device give the race of a cell. The first heat of two only
+// qualifies choices if there are rounds of short samples.
+RaceRules RulesOfRace(const BenchmarkParts& parts, Heat heat = Heat::kLast);
 
 // Collective; what it is given outlives it.
 class RaceLoop {

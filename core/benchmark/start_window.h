@@ -11,8 +11,10 @@ namespace cotune {
 
 // Pure: every rank feeds it the same samples, so all use the same window. It is doubled by a miss
 // that follows another one within 8 samples, and halved by 8 samples in a row without a miss: most
-// misses are interruptions of one processor, and a long window makes each sample take longer. The
-// ranks line up behind the barrier only after too many misses.
+// misses are interruptions of one processor, and a long window makes each sample take longer. Once
+// it has been doubled, it takes 32 samples in a row to halve it, so that a window that is just long
+// enough is not left every 8 samples for one that is too short. The ranks line up behind the
+// barrier only after too many misses.
 class StartWindow {
  public:
   static constexpr int64_t kFirstWindowNs = 250'000;
@@ -32,8 +34,11 @@ class StartWindow {
   int32_t invalid_samples() const { return invalid_samples_; }
 
  private:
+  static constexpr int32_t kSteadySamples = 8;
+
   StartMode mode_;
   int64_t window_ns_;
+  int32_t samples_to_halve_ = kSteadySamples;
   int32_t valid_in_a_row_ = 0;  // since the last miss
   int32_t misses_ = 0;          // less one for each 8 samples in a row without any
   int32_t invalid_samples_ = 0;
