@@ -15,7 +15,7 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::string label, Heat heat, int64_t budget_ns,
                              int64_t total_budget_ns)
     : parts_(parts),
-      rules_(RulesOfRace(parts_, heat)),
+      rules_(RulesOfRace(parts_, callers.size(), heat)),
       budget_ns_(budget_ns),
       total_budget_ns_(total_budget_ns),
       choices_(RacingChoicesOf(callers)),

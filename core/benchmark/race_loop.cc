@@ -18,6 +18,9 @@ constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 // Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
 constexpr int32_t kStagesOfRounds = 3;
 
+// Short samples save less than they cost if they have few choices to eliminate.
+constexpr size_t kFewChoicesMax = 12;
+
 void WriteTimes(const Race& race, std::span<RacingChoice> choices) {
   for (size_t i = 0; i < choices.size(); ++i) {
     Verdict& verdict = choices[i].verdict;
@@ -46,7 +49,7 @@ Race MakeRace(std::span<const RacingChoice> choices, const RaceRules& rules) {
 
 }  // namespace
 
-RaceRules RulesOfRace(const BenchmarkParts& parts, Heat heat) {
+RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat) {
   const TuningSettings& settings = parts.settings;
   RaceRules rules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent};
   if (parts.device.aligns_ranks()) {
@@ -54,7 +57,7 @@ RaceRules RulesOfRace(const BenchmarkParts& parts, Heat heat) {
     return rules;
   }
   const bool has_rounds_for_both = rules.max_rounds >= kStagesOfRounds * rules.min_rounds;
-  if (has_rounds_for_both) {
+  if (has_rounds_for_both && choices > kFewChoicesMax) {
     rules.qualifying_rounds = rules.min_rounds;
     rules.only_qualifies = heat == Heat::kFirstOfTwo;
   }

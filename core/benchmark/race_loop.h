@@ -23,9 +23,9 @@ enum class Heat : uint8_t {
   kFirstOfTwo,   // another race follows, of those that are left and of others
 };
 
-// Returns the rules that settings and device give the race of a cell. The first heat of two only
-// qualifies choices if there are rounds of short samples.
-RaceRules RulesOfRace(const BenchmarkParts& parts, Heat heat = Heat::kLast);
+// Returns the rules that settings and device give the race of so many choices of a cell. Many
+// choices have rounds of short samples first, and these are all of the first heat of two.
+RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat);
 
 // Collective; what it is given outlives it.
 class RaceLoop {

@@ -28,7 +28,7 @@ TEST(RaceLoopTest, SamplesAreTimesOfOneCallAndSlowChoicesAreEliminated) {
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0).has_value());
     const Verdict& slow = cell.choices[0].verdict;
     const Verdict& fast = cell.choices[1].verdict;
     EXPECT_EQ(slow.outcome, Outcome::kOutpaced);
@@ -53,7 +53,7 @@ TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0).has_value());
     EXPECT_TRUE(cell.choices[0].has_failed);
     EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kLaunchFailed);
     EXPECT_THAT(cell.choices[0].verdict.reason, HasSubstr("rank 2: scripted launch failure"));
@@ -80,7 +80,7 @@ TEST(RaceLoopTest, ASampleThatARankStartedLateIsTakenAgain) {
       const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
       StartWindow window(cell.parts.start_mode);
       RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0).has_value());
       const Verdict& quick = cell.choices[1].verdict;
       EXPECT_EQ(quick.samples_ns.size(), 8u);
       EXPECT_EQ(quick.skews_ns.size(), 8u);
@@ -108,7 +108,7 @@ TEST(RaceLoopTest, AChoiceThatFailsBehindALateSampleIsRemovedOnAll) {
     const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0).has_value());
     EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
     EXPECT_TRUE(cell.choices[1].has_failed);
     EXPECT_EQ(cell.choices[2].verdict.samples_ns.size(), 2u) << "the first cut needs two";
@@ -128,7 +128,7 @@ TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamplesAndTheW
       StartWindow window(cell.parts.start_mode);
       RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
       ASSERT_TRUE(
-          loop.Run(cell.choices, RulesOfRace(cell.parts), budget_ns, total_budget_ns).has_value());
+          loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), budget_ns, total_budget_ns).has_value());
       EXPECT_EQ(loop.is_cut_short(), total_budget_ns == 1);
       if (cell.parts.exchange.rank() == 0) rounds = cell.choices[0].verdict.samples_ns.size();
     });

@@ -57,11 +57,10 @@ Status TieBreak::Run(std::span<RacingChoice> choices, CellResult& cell) {
   ChoiceRemoval removal(parts_, problem_, entrants);
   // Nobody is cut: medians of the same rounds can be compared, others may differ by what slowed the
   // rounds.
-  RaceRules rules = RulesOfRace(parts_);
+  RaceRules rules = RulesOfRace(parts_, entrants.size(), Heat::kLast);
   rules.max_rounds = rules.min_rounds;
   rules.cuts.clear();
   rules.limits.clear();
-  rules.qualifying_rounds = 0;
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window_);
   if (Status raced = race.Run(entrants, rules, 0); !raced) return raced;
   for (size_t i = 0; i < tied.size(); ++i) {
