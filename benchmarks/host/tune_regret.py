@@ -38,7 +38,8 @@ FIXED = ("small_bucket", "gradient_bucket")
 
 def programs() -> dict[str, str]:
     """The texts of everything that is tuned, by name; those of the examples have f32 in place of bf16, and fewer columns."""
-    texts = {name: f"%x = input f32 [R, {COLUMNS}]\n%y = {call}\nreturn %y\n" for name, call in COLLECTIVES.items()}
+    texts = {name: f"%x = input f32 [{'R/n' if name == 'all_gather' else 'R'}, {COLUMNS}]\n%y = {call}\nreturn %y\n"
+             for name, call in COLLECTIVES.items()}
     for path in sorted((ROOT / "examples" / "programs").glob("*.cotune")):
         text = re.sub(r"\b8192\b", str(COLUMNS), path.read_text(encoding="utf-8"))
         texts[path.stem] = re.sub(r"\bbf16\b", "f32", text)

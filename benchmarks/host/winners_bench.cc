@@ -64,7 +64,7 @@ struct Operands {
 };
 
 // One line of an input: "%x = input f32 [R, 1024]".
-bool AddInput(const std::string& line, int64_t rows, Operands& inputs) {
+bool AddInput(const std::string& line, int64_t rows, int64_t ranks, Operands& inputs) {
   static const std::vector<std::pair<std::string, cotune_dtype>> kTypes = {
       {"f32", COTUNE_F32}, {"bf16", COTUNE_BF16}, {"f16", COTUNE_F16}, {"i32", COTUNE_I32}};
   const size_t at = line.find("= input ");
@@ -80,6 +80,7 @@ bool AddInput(const std::string& line, int64_t rows, Operands& inputs) {
   const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const auto& each) { return each.first == dtype; });
   const bool is_fixed = row_text.find('R') == std::string::npos;
+  if (row_text.find("/n") != std::string::npos) rows /= ranks;
   if (type == kTypes.end() || columns <= 0) return false;
   inputs.Add(type->second, is_fixed ? std::atoll(row_text.c_str()) : rows, columns);
   return true;
@@ -151,7 +152,7 @@ int Measure(std::vector<Contender>& contenders, const cotune_program* program,
   Operands outputs;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (AddInput(line, rows, inputs)) continue;
+    if (AddInput(line, rows, cotune_group_size(contenders[0].group), inputs)) continue;
     std::fprintf(stderr, "winners_bench: cannot read the input in \"%s\"\n", line.c_str());
     return 2;
   }
