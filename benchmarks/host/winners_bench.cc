@@ -97,7 +97,9 @@ Interval MedianOf(std::vector<double> values) {
   const auto reach = static_cast<int64_t>(1.29 * __builtin_sqrt(n) + 1);
   const auto middle = static_cast<int64_t>(values.size() / 2);
   const auto last = static_cast<int64_t>(values.size()) - 1;
-  const auto at = [&](int64_t i) { return values[static_cast<size_t>(std::clamp<int64_t>(i, 0, last))]; };
+  const auto at = [&](int64_t i) {
+    return values[static_cast<size_t>(std::clamp<int64_t>(i, 0, last))];
+  };
   return {at(middle - reach), at(middle), at(middle + reach)};
 }
 
@@ -213,8 +215,8 @@ int main(int argc, char** argv) {
     std::vector<int32_t> ranks;
     for (int32_t rank = 0; rank < cotune_group_size(world); ++rank) ranks.push_back(rank);
     cotune_group* group = nullptr;
-    if (cotune_group_split(world, name.c_str(), ranks.data(), ranks.size(), &group,
-                           &error) != COTUNE_SUCCESS) {
+    if (cotune_group_split(world, name.c_str(), ranks.data(), ranks.size(), &group, &error) !=
+        COTUNE_SUCCESS) {
       std::fprintf(stderr, "winners_bench: %s\n", error.text);
       exit_code = cotune_exit_code(error.result);
       break;

@@ -28,7 +28,7 @@ struct BenchmarkParts {
   const TuningSettings& settings;
   StartMode start_mode = StartMode::kBarrier;
   int64_t start_window_ns = StartWindow::kFirstWindowNs;  // of the first sample
-  SymmetricRegion* symmetric = nullptr;  // for cells with symmetric buffers
+  SymmetricRegion* symmetric = nullptr;                   // for cells with symmetric buffers
   // Resets every caller of this member, also those of other cells: its group is about to be made
   // anew.
   std::function<void(BackendMember&)> reset_callers;

@@ -45,7 +45,9 @@ bool SampleRepetitions::Lengthen(std::span<RacingChoice> choices, const Race& ra
     const int64_t median_ns = MedianWithInterval(race.samples_ns(i)).median_ns;
     if (median_ns > 0) choices[i].call_ns = median_ns;
     calls[i] = CallsFor(TimeOfCall(choices[i]));
-    is_longer = is_longer || calls[i] > choices[i].verdict.repetitions;
+    const bool is_worth_it =
+        calls[i] > kShortCallsMin && calls[i] >= 2 * choices[i].verdict.repetitions;
+    is_longer = is_longer || is_worth_it;
   }
   if (!is_longer) return false;
   for (size_t i = 0; i < choices.size(); ++i) {

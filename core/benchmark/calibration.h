@@ -32,7 +32,8 @@ class SampleRepetitions {
   // Gives each choice the calls of a short sample.
   void Shorten(std::span<RacingChoice> choices) const;
   // Gives each choice that still races the calls of a sample, by the times of its short ones, and
-  // returns true; or returns false if no choice gets more calls than it has.
+  // returns true; or does nothing and returns false if no choice gets twice the calls that it has,
+  // so that its samples are nearly as good.
   bool Lengthen(std::span<RacingChoice> choices, const Race& race) const;
 
   // Raises the repetitions of every choice of this round whose sample shows that there are too few

@@ -60,6 +60,9 @@ TEST(SampleRepetitionsTest, SamplesAreLengthenedByTheTimesOfTheShortOnes) {
   EXPECT_TRUE(choices[0].verdict.skews_ns.empty()) << "those of the short samples";
   EXPECT_EQ(choices[1].verdict.repetitions, 1);
   EXPECT_FALSE(OnHost().Lengthen(choices, race)) << "nothing is longer";
+  choices[0].verdict.repetitions = 6;
+  EXPECT_FALSE(OnHost().Lengthen(choices, race)) << "not twice as long";
+  EXPECT_EQ(choices[0].verdict.repetitions, 6);
   Race unmeasured(3, SIZE_MAX, RaceRules{});
   choices[0].verdict.repetitions = 2;
   EXPECT_TRUE(OnHost().Lengthen(choices, unmeasured));

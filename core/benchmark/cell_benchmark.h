@@ -29,8 +29,9 @@ namespace cotune {
 // removed on all ranks.
 class CellBenchmark {
  public:
-  // heat: whether another race of the cell follows. budget_ns, total_budget_ns: measuring time of this cell, and of all cells that are left, as in
-  // RaceLoop. `label` starts the names of its steps.
+  // heat: whether another race of the cell follows. budget_ns, total_budget_ns: measuring time of
+  // this cell, and of all cells that are left, as in RaceLoop. `label` starts the names of its
+  // steps.
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
                 std::string label, Heat heat, int64_t budget_ns, int64_t total_budget_ns = 0);
 

@@ -128,9 +128,8 @@ void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {
 
 Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& problem,
                                              DecidedCell first, int64_t budget_ns) {
-  COTUNE_TRY(DecidedCell again,
-             Benchmark(cell, problem, fmt::format("cell {} again", cells_done_), Heat::kLast,
-                       budget_ns));
+  COTUNE_TRY(DecidedCell again, Benchmark(cell, problem, fmt::format("cell {} again", cells_done_),
+                                          Heat::kLast, budget_ns));
   return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
                 SelectionRules::Of(state_.settings));
 }

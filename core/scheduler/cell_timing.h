@@ -73,7 +73,8 @@ class CellTiming final : public CellTimer {
   ProcessorTimes EarlierTimes(const ProcessorTimes& now);
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
   // the cell anew. Does nothing if the first heat has no winner, or has decided and no combination
-  // is left, or if the budget is spent at the beginning or by compiling: it ends at `end_ns`, on the clock of now_ns_.
+  // is left, or if the budget is spent at the beginning or by compiling: it ends at `end_ns`, on
+  // the clock of now_ns_.
   Status RaceCombinations(TuneCell& cell, const Problem& problem, std::optional<int64_t> end_ns,
                           DecidedCell& decided);
   // Makes the callers of the second heat ready: the combinations, and those that they have to beat,
