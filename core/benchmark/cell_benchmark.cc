@@ -48,7 +48,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
                                       buffers.copies(), problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
   COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, check, calibration));
-  StartWindow window(parts_.start_mode, parts_.start_window_ns);
+  StartWindow window(parts_.start_mode, parts_.start_window_ns, parts_.exchange.world_size());
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
   COTUNE_RETURN_IF_ERROR(race.Run(choices_, rules_, budget_ns_, total_budget_ns_));

@@ -72,6 +72,7 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
   const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
+    is_qualifying_ = race.is_qualifying();
     COTUNE_TRY(std::vector<int64_t> times_ns, MeasureRound(choices, order));
     CountSamples(choices, order, times_ns);
     const int64_t elapsed_ns = steps_.elapsed_ns() - begin_ns;
@@ -113,6 +114,7 @@ void RaceLoop::CountSamples(std::span<const RacingChoice> choices, const std::ve
 }
 
 int64_t RaceLoop::StartDelayNs(const RacingChoice& choice) const {
+  if (is_qualifying_) return 0;
   // A sample of several calls begins with one that is not timed, in front of the start.
   const bool has_untimed_call = choice.verdict.repetitions > 1;
   return window_.DelayNs(has_untimed_call ? choice.call_ns : 0);

@@ -57,6 +57,8 @@ class RaceLoop {
                                             const std::vector<size_t>& order);
   void CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
                     const std::vector<int64_t>& times_ns);
+  // Short samples begin with the release of the ranks, without a common start: the untimed call
+  // lines the ranks up well enough.
   int64_t StartDelayNs(const RacingChoice& choice) const;
   // The time of one call out of all ranks' records; 0: it failed, or a rank started late.
   Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
@@ -68,6 +70,7 @@ class RaceLoop {
   ChoiceRemoval& removal_;
   const SampleRepetitions& repetitions_;
   StartWindow& window_;
+  bool is_qualifying_ = false;  // this round
   bool is_cut_short_ = false;
 };
 

@@ -6,8 +6,9 @@ namespace cotune {
 namespace {
 
 constexpr int64_t kWindowMinNs = 62'500;
-constexpr int64_t kWindowMaxNs = 1'000'000;
-constexpr int32_t kSamplesToHalveAgain = 32;
+constexpr int64_t kWindowMaxNs = 500'000;
+constexpr int64_t kReleaseNs = 10'000;  // of one rank
+constexpr int32_t kSamplesToHalveAgain = 16;
 constexpr int32_t kMissesMax = 8;
 constexpr int64_t kLatenessMinNs = 2000;
 
@@ -33,7 +34,7 @@ bool StartWindow::Accepts(const SampleSpan& sample, int64_t planned_start_ns) {
   ++invalid_samples_;
   ++misses_;
   if (valid_in_a_row_ < kSteadySamples) {
-    window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs);
+    window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs + ranks_ * kReleaseNs);
     samples_to_halve_ = kSamplesToHalveAgain;
   }
   valid_in_a_row_ = 0;
