@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kWarmCallsMax = 16;
 constexpr int32_t kFewRepetitions = 16;
-constexpr int32_t kShortParts = 5;
+constexpr int32_t kShortParts = 4;
 constexpr int32_t kShortCallsMin = 2;
 // A choice with more samples has been measured well enough.
 constexpr size_t kSamplesToClearMax = 3;

@@ -22,7 +22,7 @@ class SampleRepetitions {
       : sample_ns_(sample_ns), copies_(copies), memory_(memory) {}
 
   int32_t CallsFor(int64_t call_ns) const;
-  // The calls of a short sample: a fifth of those of a sample, but two if a sample has as many,
+  // The calls of a short sample: a quarter of those of a sample, but two if a sample has as many,
   // because what precedes a call matters to its time.
   int32_t ShortCallsFor(int64_t call_ns) const;
   // Calls in a row that show how long one of them takes; 0 where a single call is so long that its

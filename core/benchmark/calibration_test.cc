@@ -27,15 +27,15 @@ TEST(SampleRepetitionsTest, WarmCallsFillASampleUnlessOneCallIsLongEnoughAlone) 
   EXPECT_EQ(on_gpu.WarmCalls(kSampleNs * 2), 1);
   EXPECT_EQ(on_gpu.WarmCalls(kSampleNs * 16), 0);
   EXPECT_EQ(OnHost().WarmCalls(1), 16);
-  EXPECT_EQ(OnHost().WarmCalls(20'000), 5) << "as many as a short sample";
+  EXPECT_EQ(OnHost().WarmCalls(20'000), 6) << "as many as a short sample";
   EXPECT_EQ(OnHost().WarmCalls(100'000), 2);
   EXPECT_EQ(OnHost().WarmCalls(kSampleNs * 2), 1);
   EXPECT_EQ(OnHost().WarmCalls(kSampleNs * 16), 0);
 }
 
-TEST(SampleRepetitionsTest, AShortSampleHasAFifthOfTheCallsAndTwoAtLeast) {
-  EXPECT_EQ(OnHost().ShortCallsFor(1), 200);
-  EXPECT_EQ(OnHost().ShortCallsFor(20'000), 5);
+TEST(SampleRepetitionsTest, AShortSampleHasAQuarterOfTheCallsAndTwoAtLeast) {
+  EXPECT_EQ(OnHost().ShortCallsFor(1), 250);
+  EXPECT_EQ(OnHost().ShortCallsFor(20'000), 6);
   EXPECT_EQ(OnHost().ShortCallsFor(100'000), 2);
   EXPECT_EQ(OnHost().ShortCallsFor(240'000), 2);
   EXPECT_EQ(OnHost().ShortCallsFor(300'000), 1) << "a sample has one as well";
@@ -76,7 +76,7 @@ TEST(SampleRepetitionsTest, AShortSampleIsRemeasuredWithTheCallsOfAShortOne) {
   Race race(1, SIZE_MAX, RaceRules{.qualifying_rounds = 8});
   std::vector<int64_t> times_ns = {10'000};
   OnHost().RemeasureUndersampled({0}, times_ns, choices, race);
-  EXPECT_EQ(choices[0].verdict.repetitions, 10);
+  EXPECT_EQ(choices[0].verdict.repetitions, 12);
 }
 
 TEST(SampleRepetitionsTest, ASampleMuchFasterThanBelievedIsMeasuredAnewWithMoreCalls) {
