@@ -44,8 +44,8 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   ChoiceRuns runs(parts_, problem, buffers, steps_, buffers.copies());
   ChoiceRemoval removal(parts_, problem, choices_);
   CorrectnessCheck check(parts_, steps_, buffers, runs, removal);
-  const SampleRepetitions repetitions(parts_.settings.SampleNs(),
-                                      buffers.copies(), problem.cls.memory);
+  const SampleRepetitions repetitions(parts_.settings.SampleNs(), buffers.copies(),
+                                      problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
   COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, check, calibration));
   StartWindow window(parts_.start_mode, parts_.start_window_ns, parts_.exchange.world_size());

@@ -50,8 +50,7 @@ Status TieBreak::Run(std::span<RacingChoice> choices, CellResult& cell) {
   if (tied.empty()) return {};
   // The removal below makes groups anew, and knows the timed calls of the entrants alone.
   for (RacingChoice& choice : choices) choice.timed.reset();
-  const SampleRepetitions repetitions(parts_.settings.SampleNs(), kOneCopy,
-                                      problem_.cls.memory);
+  const SampleRepetitions repetitions(parts_.settings.SampleNs(), kOneCopy, problem_.cls.memory);
   std::vector<RacingChoice> entrants = Entrants(choices, tied, cell, repetitions);
   ChoiceRuns runs(parts_, problem_, buffers_, steps_, kOneCopy);
   ChoiceRemoval removal(parts_, problem_, entrants);
