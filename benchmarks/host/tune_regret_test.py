@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import tune_regret  # noqa: E402
+import tune_regret
 
 
 def cell(number: int, winners: tuple[str, str], us: list[float]) -> dict:

@@ -46,7 +46,7 @@ class CellBenchmark {
   int64_t elapsed_ns() const { return steps_.elapsed_ns(); }
   // The window of the last sample; of a cell that follows it is the first.
   int64_t start_window_ns() const { return start_window_ns_; }
-  // Whether the race had short samples alone, so that another one has to decide.
+  // Returns true if the race has short samples alone, so that another one has to decide.
   bool has_only_qualified() const { return rules_.only_qualifies; }
 
  private:

@@ -71,9 +71,9 @@ class Race {
   void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
   // Makes a choice one of those that rules.limits bound.
   void Limit(size_t index);
-  // Whether the samples of the next round are to be short.
+  // Returns true if the samples of the next round are to be short.
   bool is_qualifying() const { return is_qualifying_; }
-  // Whether there have been enough rounds of short samples.
+  // Returns true if there have been enough rounds of short samples.
   bool HasQualified() const;
   // Ends the rounds of short samples. Discards the samples of all choices that still race if those
   // to come have more calls.
@@ -90,7 +90,7 @@ class Race {
   bool is_eliminated(size_t index) const { return choices_[index].state == State::kEliminated; }
   const std::vector<int64_t>& samples_ns(size_t index) const { return choices_[index].samples_ns; }
   int32_t rounds() const { return rounds_; }
-  // Those since samples were discarded at the end of qualifying.
+  // Number of rounds since samples were discarded at the end of qualifying.
   int32_t counted_rounds() const { return rounds_ - first_round_; }
 
  private:
@@ -119,7 +119,7 @@ class Race {
   size_t default_index_;
   RaceRules rules_;
   int32_t rounds_ = 0;
-  int32_t first_round_ = 0;  // of those whose samples count
+  int32_t first_round_ = 0;  // that still has samples
   bool is_qualifying_;
   bool stopped_ = false;
 };

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kWindowMinNs = 62'500;
 constexpr int64_t kWindowMaxNs = 500'000;
-constexpr int64_t kReleaseNs = 10'000;  // of one rank
+constexpr int64_t kReleaseNs = 10'000;  // for each rank
 constexpr int32_t kSamplesToHalveAgain = 16;
 constexpr int32_t kMissesMax = 8;
 constexpr int64_t kLatenessMinNs = 2000;

@@ -99,7 +99,7 @@ class CellTiming final : public CellTimer {
   const int64_t begin_ns_;
   int64_t now_ns_;
   int32_t cells_done_ = 0;
-  bool has_only_qualified_ = false;  // of the latest heat, as CellBenchmark has it
+  bool has_only_qualified_ = false;  // the latest heat, as CellBenchmark reports
   // At the beginnings of this cell and of those before it, as far back as EarlierTimes needs them.
   std::deque<ProcessorTimes> begins_;
 };
