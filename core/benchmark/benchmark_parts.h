@@ -27,7 +27,7 @@ struct BenchmarkParts {
   CallWatchdog& watchdog;
   const TuningSettings& settings;
   StartMode start_mode = StartMode::kBarrier;
-  int64_t start_window_ns = StartWindow::kFirstWindowNs;  // in front of the first sample
+  int64_t start_window_ns = StartWindow::kFirstWindowNs;  // before the first sample
   SymmetricRegion* symmetric = nullptr;                   // for cells with symmetric buffers
   // Resets every caller of this member, also those of other cells: its group is about to be made
   // anew.
