@@ -32,6 +32,7 @@ COLLECTIVES = {
     "broadcast": "broadcast %x, root=0",
 }
 COLUMNS = 1024
+NOISE = 0.02  # by which cotune lets the default win
 # Programs whose number of rows is fixed have one cell.
 FIXED = ("small_bucket", "gradient_bucket")
 
@@ -117,8 +118,8 @@ def report(files: list[str]) -> None:
         for line in pathlib.Path(file).read_text(encoding="utf-8").splitlines():
             cell = json.loads(line)
             groups[cell["name"], cell["ranks"]].append(cell)
-    print("| program | ranks | ms a cell, old | new | winners' time, new by old | new by default, largest | agree, old | new |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| program | ranks | ms a cell, old | new | winners' time, new by old | slower than default, old | new | agree, old | new |")
+    print("|---|---|---|---|---|---|---|---|---|")
     everything = [cell for cells in groups.values() for cell in cells]
     for (name, ranks), cells in [*groups.items(), (("all", ""), everything)]:
         by_size = collections.defaultdict(list)
@@ -129,9 +130,9 @@ def report(files: list[str]) -> None:
             ms[build] = statistics.median(cell[build]["measure_ms"] for cell in cells)
             agree[build] = statistics.fmean(agreement([cell[build]["winner"] for cell in same]) for same in by_size.values())
         ratio = geometric_mean([cell["us"][2] / cell["us"][1] for cell in cells])
-        # By the low end of the interval: a winner that is surely slower than the default.
-        worst = max(cell["by_default"][1][0] for cell in cells)
-        print(f"| {name} | {ranks} | {ms['old']:.0f} | {ms['new']:.0f} | {ratio:.3f} | {worst:.2f} | "
+        # Winners that are surely slower than the default: by the low end of the interval, beyond the noise.
+        slower = [sum(cell["by_default"][at][0] > 1 + NOISE for cell in cells) / len(cells) for at in (0, 1)]
+        print(f"| {name} | {ranks} | {ms['old']:.0f} | {ms['new']:.0f} | {ratio:.3f} | {slower[0]:.2f} | {slower[1]:.2f} | "
               f"{agree['old']:.2f} | {agree['new']:.2f} |")
 
 

@@ -37,7 +37,7 @@ class ReportTest(unittest.TestCase):
             cell(1, ("a", "b"), [10.0, 8.0, 16.0]),
             cell(2, ("a", "c"), [10.0, 8.0, 8.0]),
         ])
-        self.assertEqual(lines[0], ["small", "2", "40", "11", "1.000", "1.59", "1.00", "0.33"])
+        self.assertEqual(lines[0], ["small", "2", "40", "11", "1.000", "0.00", "0.33", "1.00", "0.33"])
         self.assertEqual(lines[1], ["all", "", *lines[0][2:]])
 
     def test_one_tune_agrees_with_none(self) -> None:

@@ -38,13 +38,13 @@ TEST(SampleRepetitionsTest, AShortSampleHasAQuarterOfTheCallsAndTwoAtLeast) {
   EXPECT_EQ(OnHost().ShortCallsFor(20'000), 6);
   EXPECT_EQ(OnHost().ShortCallsFor(100'000), 2);
   EXPECT_EQ(OnHost().ShortCallsFor(240'000), 2);
-  EXPECT_EQ(OnHost().ShortCallsFor(300'000), 1) << "a sample has one as well";
+  EXPECT_EQ(OnHost().ShortCallsFor(1'300'000), 1) << "a sample has one as well";
 }
 
 TEST(SampleRepetitionsTest, SamplesAreLengthenedByTheTimesOfTheShortOnes) {
   std::vector<RacingChoice> choices;
   choices.push_back(Calibrated(0, 100'000));
-  choices.push_back(Calibrated(0, 600'000));
+  choices.push_back(Calibrated(0, 1'300'000));
   choices.push_back(Calibrated(0, 100'000));
   choices[2].has_failed = true;
   OnHost().Shorten(choices);
@@ -53,7 +53,7 @@ TEST(SampleRepetitionsTest, SamplesAreLengthenedByTheTimesOfTheShortOnes) {
   EXPECT_EQ(choices[2].verdict.repetitions, 0) << "it has failed";
   Race race(3, SIZE_MAX, RaceRules{.cuts = {}, .qualifying_rounds = 2});
   race.Disqualify(2);
-  race.AddRound({50'000, 600'000});
+  race.AddRound({50'000, 1'300'000});
   EXPECT_TRUE(OnHost().Lengthen(choices, race));
   EXPECT_EQ(choices[0].verdict.repetitions, 10);
   EXPECT_EQ(choices[0].call_ns, 50'000);
