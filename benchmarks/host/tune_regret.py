@@ -32,7 +32,7 @@ COLLECTIVES = {
     "broadcast": "broadcast %x, root=0",
 }
 COLUMNS = 1024
-NOISE = 0.02  # by which cotune lets the default win
+NOISE = 0.02  # a gain that is too small for cotune to leave the default
 # Programs whose number of rows is fixed have one cell.
 FIXED = ("small_bucket", "gradient_bucket")
 
