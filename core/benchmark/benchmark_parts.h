@@ -9,6 +9,7 @@
 #include "core/backend/device.h"
 #include "core/backend/symmetric_region.h"
 #include "core/base/clock.h"
+#include "core/benchmark/start_window.h"
 #include "core/events/stage_observer.h"
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/rank_exchange.h"
@@ -26,7 +27,8 @@ struct BenchmarkParts {
   CallWatchdog& watchdog;
   const TuningSettings& settings;
   StartMode start_mode = StartMode::kBarrier;
-  SymmetricRegion* symmetric = nullptr;  // for cells with symmetric buffers
+  int64_t start_window_ns = StartWindow::kFirstWindowNs;  // before the first sample
+  SymmetricRegion* symmetric = nullptr;                   // for cells with symmetric buffers
   // Resets every caller of this member, also those of other cells: its group is about to be made
   // anew.
   std::function<void(BackendMember&)> reset_callers;

@@ -10,8 +10,14 @@ namespace {
 
 constexpr int32_t kWarmCallsMax = 16;
 constexpr int32_t kFewRepetitions = 16;
+constexpr int32_t kShortParts = 4;
+constexpr int32_t kShortCallsMin = 2;
 // A choice with more samples has been measured well enough.
 constexpr size_t kSamplesToClearMax = 3;
+
+int64_t TimeOfCall(const RacingChoice& choice) {
+  return choice.call_ns > 0 ? choice.call_ns : choice.check_ns;
+}
 
 }  // namespace
 
@@ -19,15 +25,50 @@ int32_t SampleRepetitions::CallsFor(int64_t call_ns) const {
   return CallsOfSample(sample_ns_, call_ns, copies_, memory_);
 }
 
+int32_t SampleRepetitions::ShortCallsFor(int64_t call_ns) const {
+  const int32_t calls = CallsFor(call_ns);
+  return std::max(calls / kShortParts, std::min(calls, kShortCallsMin));
+}
+
+void SampleRepetitions::Shorten(std::span<RacingChoice> choices) const {
+  for (RacingChoice& choice : choices) {
+    if (choice.has_failed) continue;
+    choice.verdict.repetitions = ShortCallsFor(TimeOfCall(choice));
+  }
+}
+
+bool SampleRepetitions::Lengthen(std::span<RacingChoice> choices, const Race& race) const {
+  std::vector<int32_t> calls(choices.size());
+  bool is_longer = false;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (!race.is_racing(i)) continue;
+    const int64_t median_ns = MedianWithInterval(race.samples_ns(i)).median_ns;
+    if (median_ns > 0) choices[i].call_ns = median_ns;
+    calls[i] = CallsFor(TimeOfCall(choices[i]));
+    const bool is_worth_it =
+        calls[i] > kShortCallsMin && calls[i] >= 2 * choices[i].verdict.repetitions;
+    is_longer = is_longer || is_worth_it;
+  }
+  if (!is_longer) return false;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (!race.is_racing(i)) continue;
+    choices[i].verdict.repetitions = calls[i];
+    choices[i].verdict.skews_ns.clear();
+  }
+  return true;
+}
+
 int32_t SampleRepetitions::WarmCalls(int64_t check_ns) const {
   if (check_ns >= sample_ns_ * kWarmCallsMax) return 0;
+  if (memory_ == MemoryKind::kHost) return std::min(ShortCallsFor(check_ns), kWarmCallsMax);
   return static_cast<int32_t>(std::clamp<int64_t>(sample_ns_ / check_ns, 1, kWarmCallsMax));
 }
 
-bool SampleRepetitions::RaiseRepetitions(RacingChoice& choice, int64_t time_ns) const {
+bool SampleRepetitions::RaiseRepetitions(RacingChoice& choice, int64_t time_ns,
+                                         bool is_short) const {
   int32_t& repetitions = choice.verdict.repetitions;
-  const int64_t believed_ns = choice.call_ns > 0 ? choice.call_ns : choice.check_ns;
-  const int32_t wanted = CallsFor(time_ns);
+  const int64_t believed_ns = TimeOfCall(choice);
+  const int32_t wanted = is_short ? ShortCallsFor(time_ns) : CallsFor(time_ns);
   // Far more than noise: a little less time can make twice the calls of one.
   const bool was_far_off = time_ns * 3 <= believed_ns * 2;
   if (!was_far_off || repetitions >= kFewRepetitions || wanted < 2 * repetitions) return false;
@@ -44,7 +85,7 @@ void SampleRepetitions::RemeasureUndersampled(const std::vector<size_t>& order,
     const size_t index = order[turn];
     const bool is_early = race.samples_ns(index).size() < kSamplesToClearMax;
     if (!is_early || times_ns[turn] == 0) continue;
-    if (!RaiseRepetitions(choices[index], times_ns[turn])) continue;
+    if (!RaiseRepetitions(choices[index], times_ns[turn], race.is_qualifying())) continue;
     race.ClearSamples(index);
     times_ns[turn] = 0;
   }

@@ -21,10 +21,62 @@ RacingChoice Calibrated(int32_t repetitions, int64_t call_ns) {
 }
 
 TEST(SampleRepetitionsTest, WarmCallsFillASampleUnlessOneCallIsLongEnoughAlone) {
-  EXPECT_EQ(OnHost().WarmCalls(1), 16) << "no more than these";
-  EXPECT_EQ(OnHost().WarmCalls(100'000), 5);
+  const SampleRepetitions on_gpu(kSampleNs, 1, MemoryKind::kCuda);
+  EXPECT_EQ(on_gpu.WarmCalls(1), 16) << "no more than these";
+  EXPECT_EQ(on_gpu.WarmCalls(100'000), 5);
+  EXPECT_EQ(on_gpu.WarmCalls(kSampleNs * 2), 1);
+  EXPECT_EQ(on_gpu.WarmCalls(kSampleNs * 16), 0);
+  EXPECT_EQ(OnHost().WarmCalls(1), 16);
+  EXPECT_EQ(OnHost().WarmCalls(20'000), 6) << "as many as a short sample";
+  EXPECT_EQ(OnHost().WarmCalls(100'000), 2);
   EXPECT_EQ(OnHost().WarmCalls(kSampleNs * 2), 1);
   EXPECT_EQ(OnHost().WarmCalls(kSampleNs * 16), 0);
+}
+
+TEST(SampleRepetitionsTest, AShortSampleHasAQuarterOfTheCallsAndTwoAtLeast) {
+  EXPECT_EQ(OnHost().ShortCallsFor(1), 250);
+  EXPECT_EQ(OnHost().ShortCallsFor(20'000), 6);
+  EXPECT_EQ(OnHost().ShortCallsFor(100'000), 2);
+  EXPECT_EQ(OnHost().ShortCallsFor(240'000), 2);
+  EXPECT_EQ(OnHost().ShortCallsFor(1'300'000), 1) << "a sample has one as well";
+}
+
+TEST(SampleRepetitionsTest, SamplesAreLengthenedByTheTimesOfTheShortOnes) {
+  std::vector<RacingChoice> choices;
+  choices.push_back(Calibrated(0, 100'000));
+  choices.push_back(Calibrated(0, 1'300'000));
+  choices.push_back(Calibrated(0, 100'000));
+  choices[2].has_failed = true;
+  OnHost().Shorten(choices);
+  EXPECT_EQ(choices[0].verdict.repetitions, 2);
+  EXPECT_EQ(choices[1].verdict.repetitions, 1);
+  EXPECT_EQ(choices[2].verdict.repetitions, 0) << "it has failed";
+  Race race(3, SIZE_MAX, RaceRules{.cuts = {}, .qualifying_rounds = 2});
+  race.Disqualify(2);
+  race.AddRound({50'000, 1'300'000});
+  EXPECT_TRUE(OnHost().Lengthen(choices, race));
+  EXPECT_EQ(choices[0].verdict.repetitions, 10);
+  EXPECT_EQ(choices[0].call_ns, 50'000);
+  EXPECT_TRUE(choices[0].verdict.skews_ns.empty()) << "those of the short samples";
+  EXPECT_EQ(choices[1].verdict.repetitions, 1);
+  EXPECT_FALSE(OnHost().Lengthen(choices, race)) << "nothing is longer";
+  choices[0].verdict.repetitions = 6;
+  EXPECT_FALSE(OnHost().Lengthen(choices, race)) << "not twice as long";
+  EXPECT_EQ(choices[0].verdict.repetitions, 6);
+  Race unmeasured(3, SIZE_MAX, RaceRules{});
+  choices[0].verdict.repetitions = 2;
+  EXPECT_TRUE(OnHost().Lengthen(choices, unmeasured));
+  EXPECT_EQ(choices[0].verdict.repetitions, 10) << "by its calibration";
+}
+
+// A short sample of few calls is far off, too, but gets no more than a short one has.
+TEST(SampleRepetitionsTest, AShortSampleIsRemeasuredWithTheCallsOfAShortOne) {
+  std::vector<RacingChoice> choices;
+  choices.push_back(Calibrated(2, 240'000));
+  Race race(1, SIZE_MAX, RaceRules{.qualifying_rounds = 8});
+  std::vector<int64_t> times_ns = {10'000};
+  OnHost().RemeasureUndersampled({0}, times_ns, choices, race);
+  EXPECT_EQ(choices[0].verdict.repetitions, 12);
 }
 
 TEST(SampleRepetitionsTest, ASampleMuchFasterThanBelievedIsMeasuredAnewWithMoreCalls) {

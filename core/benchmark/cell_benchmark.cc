@@ -5,7 +5,6 @@
 #include "core/benchmark/choice_removal.h"
 #include "core/benchmark/choice_runs.h"
 #include "core/benchmark/clock_report.h"
-#include "core/benchmark/race_loop.h"
 #include "core/benchmark/tie_break.h"
 #include "core/benchmark/winner_recheck.h"
 
@@ -13,12 +12,15 @@ namespace cotune {
 
 CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::span<const std::unique_ptr<ChoiceCaller>> callers,
-                             std::string label, int64_t budget_ns, int64_t total_budget_ns)
+                             std::string label, Heat heat, int64_t budget_ns,
+                             int64_t total_budget_ns)
     : parts_(parts),
+      rules_(RulesOfRace(parts_, callers.size(), heat)),
       budget_ns_(budget_ns),
       total_budget_ns_(total_budget_ns),
       choices_(RacingChoicesOf(callers)),
-      steps_(parts_, std::move(label)) {}
+      steps_(parts_, std::move(label)),
+      start_window_ns_(parts.start_window_ns) {}
 
 Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem,
                                        std::unique_ptr<CellOperands>& operands) {
@@ -42,14 +44,14 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   ChoiceRuns runs(parts_, problem, buffers, steps_, buffers.copies());
   ChoiceRemoval removal(parts_, problem, choices_);
   CorrectnessCheck check(parts_, steps_, buffers, runs, removal);
-  const SampleRepetitions repetitions(parts_.settings.SampleNs(problem.cls.memory),
-                                      buffers.copies(), problem.cls.memory);
+  const SampleRepetitions repetitions(parts_.settings.SampleNs(), buffers.copies(),
+                                      problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
   COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, check, calibration));
-  StartWindow window(parts_.start_mode);
+  StartWindow window(parts_.start_mode, parts_.start_window_ns, parts_.exchange.world_size());
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
-  COTUNE_RETURN_IF_ERROR(race.Run(choices_, RulesOfRace(parts_), budget_ns_, total_budget_ns_));
+  COTUNE_RETURN_IF_ERROR(race.Run(choices_, rules_, budget_ns_, total_budget_ns_));
 
   CellResult result;
   result.problem = problem;
@@ -65,6 +67,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   }
   result.start_mode = window.mode();
   result.invalid_rounds = window.invalid_samples();
+  start_window_ns_ = window.window_ns();
   COTUNE_TRY(CellClocks clocks, ClockReport(parts_, steps_).Run(prepared_));
   result.sm_clock_mhz = clocks.sm_clock_mhz;
   result.throttle_reasons = std::move(clocks.throttle_reasons);

@@ -14,6 +14,8 @@
 #include "core/benchmark/cell_steps.h"
 #include "core/benchmark/correctness_check.h"
 #include "core/benchmark/preparation.h"
+#include "core/benchmark/race.h"
+#include "core/benchmark/race_loop.h"
 #include "core/benchmark/racing_choice.h"
 #include "core/choice/choice_caller.h"
 #include "core/selection/select_winner.h"
@@ -27,10 +29,11 @@ namespace cotune {
 // removed on all ranks.
 class CellBenchmark {
  public:
-  // budget_ns, total_budget_ns: measuring time of this cell, and of all cells that are left, as in
-  // RaceLoop. `label` starts the names of its steps.
+  // heat: whether another race of the cell follows. budget_ns, total_budget_ns: measuring time of
+  // this cell, and of all cells that are left, as in RaceLoop. `label` starts the names of its
+  // steps.
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
-                std::string label, int64_t budget_ns, int64_t total_budget_ns = 0);
+                std::string label, Heat heat, int64_t budget_ns, int64_t total_budget_ns = 0);
 
   // operands: those of an earlier heat of the cell, or nullptr; afterwards those of this one, for a
   // heat that follows, unless it failed. Operands are alike on all ranks.
@@ -41,6 +44,10 @@ class CellBenchmark {
 
   // From the job's begin to the last step.
   int64_t elapsed_ns() const { return steps_.elapsed_ns(); }
+  // The window of the last sample; of a cell that follows it is the first.
+  int64_t start_window_ns() const { return start_window_ns_; }
+  // Returns true if the race has short samples alone, so that another one has to decide.
+  bool has_only_qualified() const { return rules_.only_qualifies; }
 
  private:
   Result<DecidedCell> RunStages(const Program& program, const Problem& problem,
@@ -50,11 +57,13 @@ class CellBenchmark {
                            Calibration& calibration);
 
   const BenchmarkParts parts_;
+  const RaceRules rules_;
   const int64_t budget_ns_;
   const int64_t total_budget_ns_;
   PreparedCell prepared_;  // outlives the timed calls of the choices
   std::vector<RacingChoice> choices_;
   CellSteps steps_;
+  int64_t start_window_ns_;
 };
 
 }  // namespace cotune

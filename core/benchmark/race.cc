@@ -13,7 +13,10 @@ constexpr double kLeaderIntervalPercent = 1.0;
 }  // namespace
 
 Race::Race(size_t choice_count, size_t default_index, const RaceRules& rules)
-    : choices_(choice_count), default_index_(default_index), rules_(rules) {
+    : choices_(choice_count),
+      default_index_(default_index),
+      rules_(rules),
+      is_qualifying_(rules.qualifying_rounds > 0) {
   COTUNE_CHECK(default_index == SIZE_MAX || default_index < choice_count,
                "the default is one of the choices");
 }
@@ -51,6 +54,20 @@ void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>
   const size_t leader = Leader();
   if (leader != SIZE_MAX) EliminateSlower(leader);
   EliminateBeyondLimit();
+}
+
+bool Race::HasQualified() const {
+  // Short samples that eliminate hardly a choice cost more than they save.
+  constexpr size_t kFew = 3;
+  const bool has_few = !rules_.only_qualifies && Racing().size() <= kFew;
+  return is_qualifying_ && (rounds_ >= rules_.qualifying_rounds || has_few);
+}
+
+void Race::EndQualifying(bool discards_samples) {
+  is_qualifying_ = false;
+  if (!discards_samples) return;
+  for (const size_t i : Racing()) ClearSamples(i);
+  first_round_ = rounds_;
 }
 
 void Race::ClearSamples(size_t index) {
@@ -106,19 +123,24 @@ void Race::EliminateSlower(size_t leader) {
     const auto leader_ns = static_cast<double>(best.interval.median_ns);
     const bool is_cut =
         std::any_of(rules_.cuts.begin(), rules_.cuts.end(), [&](const EarlyCut& cut) {
-          return rounds_ >= cut.round &&
+          return counted_rounds() >= cut.round &&
                  static_cast<double>(choice.best_ns) > cut.factor * leader_ns;
         });
     // The default stays until its interval lies outside of the noise and beyond the leader's: where
     // they overlap it wins. Both intervals are of enough samples, since a later outlier would give
     // the default back what it had lost, with nobody left to measure.
     const bool is_default = i == default_index_;
-    const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
+    if (is_default && is_qualifying_) continue;
+    const double margin = is_default       ? 1 + rules_.noise_percent / 100
+                          : is_qualifying_ ? 1 + rules_.qualifying_margin_percent / 100
+                                           : 1;
     double bar_ns = margin * leader_ns;
     if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
     const bool slower_alone = has_enough(best) && (!is_default || has_enough(choice)) &&
                               static_cast<double>(choice.interval.low_ns) > bar_ns;
-    const bool slower = slower_alone || PairedSlowdown(choice, best) > margin;
+    const double indifference =
+        is_default || is_qualifying_ ? 0 : rules_.indifference_percent / 100;
+    const bool slower = slower_alone || PairedSlowdown(choice, best) > margin - indifference;
     // One sample may be a spike, in whichever round it was the first that counted.
     const bool has_two = choice.samples_ns.size() >= 2;
     const bool early = !is_default && has_two && is_cut;
@@ -149,7 +171,7 @@ void Race::EliminateBeyondLimit() {
 }
 
 bool Race::Decided() const {
-  if (rounds_ < rules_.min_rounds) return false;
+  if (is_qualifying_ || rounds_ < rules_.min_rounds) return false;
   const size_t leader = Leader();
   if (leader == SIZE_MAX) return false;
   const MedianInterval& best = choices_[leader].interval;

@@ -33,6 +33,16 @@ struct RaceRules {
   // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
   std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.25}};
   std::vector<FieldLimit> limits = {{0.5, 10}, {1, 5}, {2, 3}, {4, 2}};  // ascending
+  // So many rounds have short samples, which tell choices apart that differ much; 0: none.
+  int32_t qualifying_rounds = 0;
+  // The race ends with these rounds: another one has samples of full length.
+  bool only_qualifies = false;
+  // These rounds eliminate only a choice whose interval lies so far above the leader: the time of a
+  // call in a short sample may differ by a few percent from that in a longer one.
+  double qualifying_margin_percent = 5.0;
+  // Eliminates a choice, the default excepted, whose time by the leader's of the same round has its
+  // 99 % interval above 1 less this: it can hardly be faster by more.
+  double indifference_percent = 0;
 };
 
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
@@ -43,6 +53,8 @@ struct RaceRules {
 //               leader's median, or which is slower than the leader in the same rounds: what slows
 //               a round slows both (PairedSlowdown)
 //   limits      eliminate the slowest of many that are left, if these have min_rounds samples
+// The rounds of short samples come first, and neither eliminate the default nor end the race. Their
+// samples are discarded if those that follow have more calls: only these are compared in the end.
 // It ends when every survivor has min_rounds valid samples and one choice is left, all survivors
 // are within the noise of the leader, or the leader's interval is within 1 %; and at max_rounds.
 // The default choice always races for min_rounds valid samples.
@@ -59,6 +71,13 @@ class Race {
   void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
   // Makes a choice one of those that rules.limits bound.
   void Limit(size_t index);
+  // Returns true if the samples of the next round are to be short.
+  bool is_qualifying() const { return is_qualifying_; }
+  // Returns true if there have been enough rounds of short samples.
+  bool HasQualified() const;
+  // Ends the rounds of short samples. Discards the samples of all choices that still race if those
+  // to come have more calls.
+  void EndQualifying(bool discards_samples);
   // Discards the samples of a choice, because its next ones are taken in another way.
   void ClearSamples(size_t index);
   // Takes a choice out for good: it failed.
@@ -67,9 +86,12 @@ class Race {
   void Stop() { stopped_ = true; }
 
   bool is_over() const { return NextRound().empty(); }
+  bool is_racing(size_t index) const { return choices_[index].state == State::kRacing; }
   bool is_eliminated(size_t index) const { return choices_[index].state == State::kEliminated; }
   const std::vector<int64_t>& samples_ns(size_t index) const { return choices_[index].samples_ns; }
   int32_t rounds() const { return rounds_; }
+  // Number of rounds since samples were discarded at the end of qualifying.
+  int32_t counted_rounds() const { return rounds_ - first_round_; }
 
  private:
   enum class State { kRacing, kEliminated, kDisqualified };
@@ -97,6 +119,8 @@ class Race {
   size_t default_index_;
   RaceRules rules_;
   int32_t rounds_ = 0;
+  int32_t first_round_ = 0;  // that still has samples
+  bool is_qualifying_;
   bool stopped_ = false;
 };
 

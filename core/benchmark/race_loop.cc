@@ -15,6 +15,12 @@ namespace {
 // choices).
 constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 
+// Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
+constexpr int32_t kStagesOfRounds = 3;
+
+// Short samples save less than they cost if they have few choices to eliminate.
+constexpr size_t kFewChoicesMax = 12;
+
 void WriteTimes(const Race& race, std::span<RacingChoice> choices) {
   for (size_t i = 0; i < choices.size(); ++i) {
     Verdict& verdict = choices[i].verdict;
@@ -43,20 +49,30 @@ Race MakeRace(std::span<const RacingChoice> choices, const RaceRules& rules) {
 
 }  // namespace
 
-RaceRules RulesOfRace(const BenchmarkParts& parts) {
+RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat) {
   const TuningSettings& settings = parts.settings;
   RaceRules rules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent};
-  if (parts.device.aligns_ranks())
+  if (parts.device.aligns_ranks()) {
     rules.cuts.assign(std::begin(kCutsOnDevices), std::end(kCutsOnDevices));
+    return rules;
+  }
+  const bool has_rounds_for_both = rules.max_rounds >= kStagesOfRounds * rules.min_rounds;
+  if (has_rounds_for_both && choices > kFewChoicesMax) {
+    rules.qualifying_rounds = rules.min_rounds;
+    rules.only_qualifies = heat == Heat::kFirstOfTwo;
+  }
+  rules.indifference_percent = rules.noise_percent / 2;
   return rules;
 }
 
 Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns,
                      int64_t total_budget_ns) {
   Race race = MakeRace(choices, rules);
+  if (race.is_qualifying()) repetitions_.Shorten(choices);
   const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
+    is_qualifying_ = race.is_qualifying();
     COTUNE_TRY(std::vector<int64_t> times_ns, MeasureRound(choices, order));
     CountSamples(choices, order, times_ns);
     const int64_t elapsed_ns = steps_.elapsed_ns() - begin_ns;
@@ -71,9 +87,14 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
       if (choices[i].has_failed) race.Disqualify(i);
     }
     race.AddRound(order, times_ns);
-    const bool has_enough = race.rounds() >= rules.min_rounds;
-    if (is_all_spent || (is_spent && has_enough)) race.Stop();
+    const bool has_enough = race.counted_rounds() >= rules.min_rounds;
     is_cut_short_ = is_all_spent && !has_enough;
+    const bool has_qualified = race.HasQualified();
+    if (is_all_spent || (is_spent && has_enough) || (has_qualified && rules.only_qualifies)) {
+      race.Stop();
+    } else if (has_qualified) {
+      race.EndQualifying(repetitions_.Lengthen(choices, race));
+    }
   }
   WriteTimes(race, choices);
   return {};
@@ -93,6 +114,7 @@ void RaceLoop::CountSamples(std::span<const RacingChoice> choices, const std::ve
 }
 
 int64_t RaceLoop::StartDelayNs(const RacingChoice& choice) const {
+  if (is_qualifying_) return 0;
   // A sample of several calls begins with one that is not timed, in front of the start.
   const bool has_untimed_call = choice.verdict.repetitions > 1;
   return window_.DelayNs(has_untimed_call ? choice.call_ns : 0);

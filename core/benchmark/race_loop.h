@@ -17,8 +17,15 @@
 
 namespace cotune {
 
-// Returns the rules that settings and device give the race of a cell.
-RaceRules RulesOfRace(const BenchmarkParts& parts);
+// The part of a race in the choice of a cell's winner.
+enum class Heat : uint8_t {
+  kLast,        // decides
+  kFirstOfTwo,  // another race follows, of those that are left and of others
+};
+
+// Returns the rules that settings and device give the race of so many choices of a cell. Many
+// choices have rounds of short samples first, and these are all of the first heat of two.
+RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat);
 
 // Collective; what it is given outlives it.
 class RaceLoop {
@@ -50,6 +57,8 @@ class RaceLoop {
                                             const std::vector<size_t>& order);
   void CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
                     const std::vector<int64_t>& times_ns);
+  // Short samples begin with the release of the ranks, without a common start: the untimed call
+  // lines the ranks up well enough.
   int64_t StartDelayNs(const RacingChoice& choice) const;
   // The time of one call out of all ranks' records; 0: it failed, or a rank started late.
   Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
@@ -61,6 +70,7 @@ class RaceLoop {
   ChoiceRemoval& removal_;
   const SampleRepetitions& repetitions_;
   StartWindow& window_;
+  bool is_qualifying_ = false;  // this round
   bool is_cut_short_ = false;
 };
 

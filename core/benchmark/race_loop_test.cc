@@ -1,5 +1,7 @@
 #include "core/benchmark/race_loop.h"
 
+#include <string>
+
 #include "core/testing/cell_on_ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,7 +30,8 @@ TEST(RaceLoopTest, SamplesAreTimesOfOneCallAndSlowChoicesAreEliminated) {
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+                    .has_value());
     const Verdict& slow = cell.choices[0].verdict;
     const Verdict& fast = cell.choices[1].verdict;
     EXPECT_EQ(slow.outcome, Outcome::kOutpaced);
@@ -43,6 +46,74 @@ TEST(RaceLoopTest, SamplesAreTimesOfOneCallAndSlowChoicesAreEliminated) {
   });
 }
 
+// Thirteen choices, three of which are close: two calls of a short sample, and ten of a long one.
+CellScript ManyChoices() {
+  CellScript script;
+  script.settings.sample_ns = kSampleNs;
+  for (int64_t i = 0; i < 13; ++i) {
+    const int64_t cost_ns = i < 3 ? 10'000 + i * 100 : 20'000 + i * 500;
+    script.choices.push_back(ChoiceOfCost("way" + std::to_string(i), cost_ns));
+  }
+  script.choices[12].is_default = true;
+  return script;
+}
+
+TEST(RaceLoopTest, ShortSamplesQualifyManyChoicesForLongOnes) {
+  RunOnPreparedRanks(ManyChoices(), [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 10, 10'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast);
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    for (size_t i = 0; i < cell.choices.size(); ++i) {
+      const Verdict& verdict = cell.choices[i].verdict;
+      SCOPED_TRACE(verdict.id.text());
+      const bool is_long = i < 3 || i == 12;
+      EXPECT_EQ(verdict.repetitions, i == 12 ? 4 : is_long ? 9 + (i == 0 ? 1 : 0) : 2);
+      EXPECT_EQ(verdict.samples_ns.size(), is_long ? 8u : 5u);
+      EXPECT_EQ(verdict.skews_ns.size(), verdict.samples_ns.size());
+      const int64_t cost_ns =
+          i < 3 ? 10'000 + static_cast<int64_t>(i) * 100 : 20'000 + static_cast<int64_t>(i) * 500;
+      EXPECT_THAT(verdict.samples_ns, Each(cost_ns));
+    }
+    EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kTimed);
+    EXPECT_EQ(cell.choices[12].verdict.outcome, Outcome::kOutpaced) << "the default, by long ones";
+  });
+}
+
+TEST(RaceLoopTest, TheFirstOfTwoHeatsHasShortSamplesAlone) {
+  RunOnPreparedRanks(ManyChoices(), [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 10, 10'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kFirstOfTwo);
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    for (size_t i = 0; i < cell.choices.size(); ++i) {
+      const Verdict& verdict = cell.choices[i].verdict;
+      SCOPED_TRACE(verdict.id.text());
+      const bool races_again = i < 3 || i == 12;
+      EXPECT_EQ(verdict.repetitions, 2);
+      EXPECT_EQ(verdict.samples_ns.size(), races_again ? 8u : 5u);
+      EXPECT_EQ(verdict.outcome, races_again ? Outcome::kTimed : Outcome::kOutpaced);
+    }
+  });
+}
+
+TEST(RaceLoopTest, FewChoicesOrFewRoundsHaveLongSamplesAlone) {
+  for (const bool has_few_rounds : {false, true}) {
+    CellScript script = ManyChoices();
+    if (has_few_rounds) script.settings.collective_benchmark_nruns = 23;
+    if (!has_few_rounds) script.choices.erase(script.choices.begin() + 11);
+    RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+      const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kFirstOfTwo);
+      EXPECT_EQ(rules.qualifying_rounds, 0);
+      EXPECT_FALSE(rules.only_qualifies);
+    });
+  }
+}
+
 TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
   CellScript script;
   script.world_size = 3;
@@ -53,7 +124,8 @@ TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+                    .has_value());
     EXPECT_TRUE(cell.choices[0].has_failed);
     EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kLaunchFailed);
     EXPECT_THAT(cell.choices[0].verdict.reason, HasSubstr("rank 2: scripted launch failure"));
@@ -66,7 +138,7 @@ TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
 // Short calls are late by a larger share of their time: without their samples the slow choice would
 // be the only one with a time.
 TEST(RaceLoopTest, ASampleThatARankStartedLateIsTakenAgain) {
-  for (const int64_t late_samples : {1, 9, 1000}) {
+  for (const int64_t late_samples : {1, 7, 1000}) {
     SCOPED_TRACE(late_samples);
     CellScript script;
     script.start_mode = StartMode::kWindow;
@@ -80,15 +152,17 @@ TEST(RaceLoopTest, ASampleThatARankStartedLateIsTakenAgain) {
       const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
       StartWindow window(cell.parts.start_mode);
       RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+      ASSERT_TRUE(
+          loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+              .has_value());
       const Verdict& quick = cell.choices[1].verdict;
       EXPECT_EQ(quick.samples_ns.size(), 8u);
       EXPECT_EQ(quick.skews_ns.size(), 8u);
       EXPECT_THAT(quick.samples_ns, Each(1'000)) << "those that count began together";
       EXPECT_EQ(quick.outcome, Outcome::kTimed);
       EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kOutpaced);
-      const bool gives_up = late_samples > 16;
-      EXPECT_EQ(window.invalid_samples(), gives_up ? 16 : late_samples);
+      const bool gives_up = late_samples > 8;
+      EXPECT_EQ(window.invalid_samples(), gives_up ? 8 : late_samples);
       EXPECT_EQ(window.mode(), gives_up ? StartMode::kBarrier : StartMode::kWindow);
     });
   }
@@ -108,7 +182,8 @@ TEST(RaceLoopTest, AChoiceThatFailsBehindALateSampleIsRemovedOnAll) {
     const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+                    .has_value());
     EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
     EXPECT_TRUE(cell.choices[1].has_failed);
     EXPECT_EQ(cell.choices[2].verdict.samples_ns.size(), 2u) << "the first cut needs two";
@@ -127,8 +202,9 @@ TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamplesAndTheW
       const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
       StartWindow window(cell.parts.start_mode);
       RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-      ASSERT_TRUE(
-          loop.Run(cell.choices, RulesOfRace(cell.parts), budget_ns, total_budget_ns).has_value());
+      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast),
+                           budget_ns, total_budget_ns)
+                      .has_value());
       EXPECT_EQ(loop.is_cut_short(), total_budget_ns == 1);
       if (cell.parts.exchange.rank() == 0) rounds = cell.choices[0].verdict.samples_ns.size();
     });

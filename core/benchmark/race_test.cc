@@ -198,6 +198,89 @@ TEST(RaceTest, AChoiceWithoutEnoughSamplesIsNotBeyondTheLimit) {
   EXPECT_FALSE(race.is_eliminated(3));
 }
 
+// The fastest choice by long samples is another one than by short ones.
+TEST(RaceTest, SamplesOfQualifyingAreDiscardedAndDoNotEliminateTheDefault) {
+  Race race(6, 0, RaceRules{.qualifying_rounds = 8});
+  const int64_t base_ns[] = {150'000, 100'000, 101'000, 104'000, 112'000, 400'000};
+  for (int round = 0; round < 8; ++round) {
+    EXPECT_TRUE(race.is_qualifying());
+    EXPECT_FALSE(race.HasQualified()) << round;
+    std::vector<int64_t> times_ns;
+    for (const size_t choice : race.NextRound()) {
+      times_ns.push_back(base_ns[choice] + (round % 4) * 3'000);
+    }
+    race.AddRound(times_ns);
+  }
+  EXPECT_TRUE(race.HasQualified());
+  EXPECT_EQ(race.samples_ns(5).size(), 2u) << "over 3 x";
+  EXPECT_EQ(race.samples_ns(4).size(), 8u);
+  EXPECT_TRUE(race.is_eliminated(5));
+  EXPECT_TRUE(race.is_eliminated(4)) << "surely by more than 5 %";
+  EXPECT_TRUE(race.is_racing(0)) << "the default needs samples that decide";
+  EXPECT_TRUE(race.is_racing(2));
+  EXPECT_FALSE(race.is_over()) << "eight rounds of short samples decide nothing";
+  race.EndQualifying(true);
+  EXPECT_FALSE(race.is_qualifying());
+  EXPECT_EQ(race.counted_rounds(), 0);
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(race.samples_ns(i).empty()) << i;
+  RunToEnd(race, [&](size_t choice, int32_t) { return choice == 2 ? 90'000 : 110'000; });
+  EXPECT_EQ(race.samples_ns(2), std::vector<int64_t>(8, 90'000));
+  EXPECT_TRUE(race.is_eliminated(0));
+  EXPECT_TRUE(race.is_eliminated(1));
+}
+
+// The calls of a sample are so long that a short one has as many.
+TEST(RaceTest, SamplesThatAreAsLongCount) {
+  Race race(4, SIZE_MAX, RaceRules{.cuts = {}, .qualifying_rounds = 8});
+  for (int round = 0; round < 8; ++round) race.AddRound(std::vector<int64_t>(4, 1'000'000));
+  race.EndQualifying(false);
+  EXPECT_EQ(race.samples_ns(0).size(), 8u);
+  EXPECT_EQ(race.counted_rounds(), 8);
+  EXPECT_TRUE(race.is_over()) << "all tie";
+}
+
+TEST(RaceTest, FewChoicesNeedNoMoreShortSamplesUnlessAnotherRaceFollows) {
+  for (const bool only_qualifies : {false, true}) {
+    Race race(5, SIZE_MAX, RaceRules{.qualifying_rounds = 8, .only_qualifies = only_qualifies});
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_FALSE(race.HasQualified());
+      std::vector<int64_t> times_ns;
+      for (const size_t choice : race.NextRound()) times_ns.push_back(choice < 3 ? 1'000 : 9'000);
+      race.AddRound(times_ns);
+    }
+    EXPECT_EQ(race.NextRound().size(), 3u);
+    EXPECT_EQ(race.HasQualified(), !only_qualifies);
+  }
+}
+
+// After discarding, the cuts count rounds anew: one round of two samples is no fifth round.
+TEST(RaceTest, CutsBeginAnewWithTheSamplesThatCount) {
+  Race race(2, SIZE_MAX, RaceRules{.qualifying_rounds = 8});
+  for (int round = 0; round < 8; ++round) race.AddRound(std::vector<int64_t>(2, 100'000));
+  race.EndQualifying(true);
+  for (int round = 0; round < 4; ++round) {
+    std::vector<int64_t> times_ns;
+    for (const size_t choice : race.NextRound()) times_ns.push_back(choice == 0 ? 1'000 : 1'300);
+    race.AddRound(times_ns);
+    EXPECT_FALSE(race.is_eliminated(1)) << round;
+  }
+}
+
+TEST(RaceTest, AChoiceThatCanHardlyBeFasterIsEliminatedButNotTheDefault) {
+  const auto time_of = [](size_t choice, int32_t round) -> int64_t {
+    // Each by each of the leader: 0.995 to 1.06.
+    const int64_t spread = (round * 7) % 14 * 500;
+    return choice == 1 ? 100'000 : 99'500 + spread;
+  };
+  Race race(3, 0, RaceRules{.max_rounds = 16, .indifference_percent = 1});
+  RunToEnd(race, time_of);
+  EXPECT_TRUE(race.is_eliminated(2));
+  EXPECT_FALSE(race.is_eliminated(0)) << "the default";
+  Race strict(3, 0, RaceRules{.max_rounds = 16});
+  RunToEnd(strict, time_of);
+  EXPECT_FALSE(strict.is_eliminated(2));
+}
+
 TEST(RaceTest, RoundsRotateTheirStart) {
   Race race(3, SIZE_MAX, RaceRules{});
   EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));

@@ -14,6 +14,9 @@ namespace cotune {
 // that differs from choice to choice (the root of a broadcast goes on while the last rank still
 // receives). One call alone has no such part, and programs have rows of calls.
 //
+// On host memory 4 as well if they take no longer than 2.5 samples, or as many as fill that time:
+// the caches hold what the choice measured before has left, and one call alone pays for it.
+//
 // On several copies of the operands the sample ends where it began, so that what ran before it has
 // used all of them, if that takes no longer than 10 samples: a call that takes longer gains little
 // by a cache and, as others are faster, is not in the race for long.

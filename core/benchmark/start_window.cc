@@ -5,10 +5,11 @@
 namespace cotune {
 namespace {
 
-constexpr int64_t kWindowMinNs = 125'000;
-constexpr int64_t kWindowMaxNs = 5'000'000;
-constexpr int32_t kSteadySamples = 8;
-constexpr int32_t kMissesMax = 16;
+constexpr int64_t kWindowMinNs = 62'500;
+constexpr int64_t kWindowMaxNs = 500'000;
+constexpr int64_t kReleaseNs = 10'000;  // for each rank
+constexpr int32_t kSamplesToHalveAgain = 16;
+constexpr int32_t kMissesMax = 8;
 constexpr int64_t kLatenessMinNs = 2000;
 
 }  // namespace
@@ -24,15 +25,18 @@ bool StartWindow::Accepts(const SampleSpan& sample, int64_t planned_start_ns) {
   if (planned_start_ns == 0) return true;
   if (late_ns <= tolerated_ns) {
     ++valid_in_a_row_;
-    if (valid_in_a_row_ % kSteadySamples == 0) {
+    if (valid_in_a_row_ % kSteadySamples == 0) misses_ = std::max(misses_ - 1, 0);
+    if (valid_in_a_row_ % samples_to_halve_ == 0) {
       window_ns_ = std::max(window_ns_ / 2, kWindowMinNs);
-      misses_ = std::max(misses_ - 1, 0);
     }
     return true;
   }
   ++invalid_samples_;
   ++misses_;
-  if (valid_in_a_row_ < kSteadySamples) window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs);
+  if (valid_in_a_row_ < kSteadySamples) {
+    window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs + ranks_ * kReleaseNs);
+    samples_to_halve_ = kSamplesToHalveAgain;
+  }
   valid_in_a_row_ = 0;
   // The cores are busy with something else: the samples' skew says by how much ranks start apart.
   if (misses_ >= kMissesMax) mode_ = StartMode::kBarrier;

@@ -23,23 +23,27 @@ TEST(StartWindowTest, ASampleCountsWhenNoRankStartsMuchLaterThanPlanned) {
 
 TEST(StartWindowTest, AMissedWindowGrowsUpToItsLimit) {
   StartWindow window(StartMode::kWindow);
-  EXPECT_EQ(window.DelayNs(0), 500'000);
-  EXPECT_EQ(window.DelayNs(1'000), 502'000) << "the untimed call may be slow";
+  EXPECT_EQ(window.DelayNs(0), 250'000);
+  EXPECT_EQ(window.DelayNs(1'000), 252'000) << "the untimed call may be slow";
   window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
-  EXPECT_EQ(window.DelayNs(0), 1'000'000);
-  for (int i = 0; i < 10; ++i) window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
-  EXPECT_EQ(window.DelayNs(0), 5'000'000);
+  EXPECT_EQ(window.DelayNs(0), 500'000);
+  for (int i = 0; i < 6; ++i) window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
+  EXPECT_EQ(window.DelayNs(0), 500'000);
+  StartWindow of_many(StartMode::kWindow, 500'000, 30);
+  window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
+  of_many.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
+  EXPECT_EQ(of_many.DelayNs(0), 800'000) << "the last rank is released late";
 }
 
-TEST(StartWindowTest, AfterSixteenMissesTheRanksLineUpBehindTheBarrier) {
+TEST(StartWindowTest, AfterEightMissesTheRanksLineUpBehindTheBarrier) {
   StartWindow window(StartMode::kWindow);
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 8; ++i) {
     EXPECT_EQ(window.mode(), StartMode::kWindow);
     window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
   }
   EXPECT_EQ(window.mode(), StartMode::kBarrier);
   EXPECT_EQ(window.DelayNs(0), 0);
-  EXPECT_EQ(window.invalid_samples(), 16);
+  EXPECT_EQ(window.invalid_samples(), 8);
 }
 
 TEST(StartWindowTest, EightSamplesInARowHalveTheWindow) {
@@ -49,19 +53,41 @@ TEST(StartWindowTest, EightSamplesInARowHalveTheWindow) {
       EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs), kPlannedNs));
   };
   accept(7);
-  EXPECT_EQ(window.DelayNs(0), 500'000);
-  accept(1);
   EXPECT_EQ(window.DelayNs(0), 250'000);
+  accept(1);
+  EXPECT_EQ(window.DelayNs(0), 125'000);
   accept(7);
   EXPECT_FALSE(window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs));
-  EXPECT_EQ(window.DelayNs(0), 250'000) << "the first miss after 15 samples";
+  EXPECT_EQ(window.DelayNs(0), 125'000) << "the first miss after 15 samples";
   accept(7);
   EXPECT_FALSE(window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs));
-  EXPECT_EQ(window.DelayNs(0), 500'000) << "the second one within 8";
-  accept(7);
-  EXPECT_EQ(window.DelayNs(0), 500'000) << "a miss begins the row anew";
-  accept(40);
-  EXPECT_EQ(window.DelayNs(0), 125'000) << "the shortest one";
+  EXPECT_EQ(window.DelayNs(0), 250'000) << "the second one within 8";
+  accept(15);
+  EXPECT_EQ(window.DelayNs(0), 250'000) << "a window that was too short is not tried again soon";
+  accept(1);
+  EXPECT_EQ(window.DelayNs(0), 125'000);
+  accept(48);
+  EXPECT_EQ(window.DelayNs(0), 62'500) << "the shortest one";
+}
+
+TEST(StartWindowTest, ACellBeginsWithTheWindowThatTheOneBeforeHasLeft) {
+  StartWindow before(StartMode::kWindow);
+  for (int i = 0; i < 8; ++i) before.Accepts(StartedAt(kPlannedNs), kPlannedNs);
+  StartWindow window(StartMode::kWindow, before.window_ns());
+  EXPECT_EQ(window.DelayNs(0), 125'000);
+  EXPECT_EQ(window.invalid_samples(), 0) << "those of this cell";
+}
+
+// A release that takes 100 us: each window below it misses, and is left for good before the misses
+// add up.
+TEST(StartWindowTest, AWindowThatIsJustLongEnoughIsKept) {
+  StartWindow window(StartMode::kWindow);
+  for (int sample = 0; sample < 1000; ++sample) {
+    const bool is_late = window.DelayNs(0) < 100'000;
+    window.Accepts(StartedAt(is_late ? kPlannedNs * 2 : kPlannedNs), kPlannedNs);
+  }
+  EXPECT_EQ(window.mode(), StartMode::kWindow);
+  EXPECT_LE(window.invalid_samples(), 120);
 }
 
 // One miss in nine samples is the price of the shortest window that does, and no reason to line up

@@ -50,14 +50,13 @@ Status TieBreak::Run(std::span<RacingChoice> choices, CellResult& cell) {
   if (tied.empty()) return {};
   // The removal below makes groups anew, and knows the timed calls of the entrants alone.
   for (RacingChoice& choice : choices) choice.timed.reset();
-  const SampleRepetitions repetitions(parts_.settings.SampleNs(problem_.cls.memory), kOneCopy,
-                                      problem_.cls.memory);
+  const SampleRepetitions repetitions(parts_.settings.SampleNs(), kOneCopy, problem_.cls.memory);
   std::vector<RacingChoice> entrants = Entrants(choices, tied, cell, repetitions);
   ChoiceRuns runs(parts_, problem_, buffers_, steps_, kOneCopy);
   ChoiceRemoval removal(parts_, problem_, entrants);
   // Nobody is cut: medians of the same rounds can be compared, others may differ by what slowed the
   // rounds.
-  RaceRules rules = RulesOfRace(parts_);
+  RaceRules rules = RulesOfRace(parts_, entrants.size(), Heat::kLast);
   rules.max_rounds = rules.min_rounds;
   rules.cuts.clear();
   rules.limits.clear();

@@ -89,17 +89,13 @@ struct TuningSettings {
   FusionRules fusion{};
   // Calls of these collectives run these choices, whatever was measured.
   ForcedChoices force{};
-  // Calls are repeated until one sample takes this long; 0: DefaultSampleNs.
+  // Calls are repeated until one sample takes this long; 0: kDefaultSampleNs.
   int64_t sample_ns = 0;
 
-  int64_t SampleNs(MemoryKind memory) const {
-    return sample_ns > 0 ? sample_ns : DefaultSampleNs(memory);
-  }
-  // The clock and the start of a sample are exact to about 1 us on both. Calls on host memory vary
-  // more, with what else the cores do.
-  static int64_t DefaultSampleNs(MemoryKind memory) {
-    return memory == MemoryKind::kHost ? 500'000 : 200'000;
-  }
+  // The clock and the start of a sample are exact to about 1 us. Longer samples hold more calls but
+  // no fewer interruptions, so that more short ones show as much in the same time.
+  static constexpr int64_t kDefaultSampleNs = 200'000;
+  int64_t SampleNs() const { return sample_ns > 0 ? sample_ns : kDefaultSampleNs; }
 
   // Names and values as text, in a fixed order.
   std::vector<std::pair<std::string, std::string>> AgreedValues() const;

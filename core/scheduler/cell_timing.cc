@@ -28,6 +28,13 @@ std::string CellInWords(const Program& program, const Problem& problem) {
                      program.RowsAt(problem));
 }
 
+// Returns whether the race of the cell has ended before the choice was eliminated.
+bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
+  return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
+    return verdict.id == id && verdict.outcome == Outcome::kTimed && verdict.wrong_elements == 0;
+  });
+}
+
 }  // namespace
 
 int64_t CellTiming::BudgetOfNextCellNs() const {
@@ -100,6 +107,7 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   const int64_t cell_end_ns = now_ns_ + budget_ns;
   const bool has_heats = cell.place.node->combinations_max(cell.place.hint_bytes) > 0;
   Result<DecidedCell> decided = Benchmark(cell, problem, fmt::format("cell {}", cells_done_),
+                                          has_heats ? Heat::kFirstOfTwo : Heat::kLast,
                                           has_heats ? (budget_ns + 1) / 2 : budget_ns);
   if (!decided || !has_heats) return decided;
   const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
@@ -120,8 +128,8 @@ void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {
 
 Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& problem,
                                              DecidedCell first, int64_t budget_ns) {
-  COTUNE_TRY(DecidedCell again,
-             Benchmark(cell, problem, fmt::format("cell {} again", cells_done_), budget_ns));
+  COTUNE_TRY(DecidedCell again, Benchmark(cell, problem, fmt::format("cell {} again", cells_done_),
+                                          Heat::kLast, budget_ns));
   return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
                 SelectionRules::Of(state_.settings));
 }
@@ -181,7 +189,7 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
   // The combinations were compiled within the budget of the cell.
   if (!has_combinations || cell.callers.empty() || is_budget_spent()) return {};
   COTUNE_TRY(DecidedCell second,
-             Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_),
+             Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), Heat::kLast,
                        end_ns ? *end_ns - now_ns_ : 0));
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
@@ -202,7 +210,7 @@ Result<bool> CellTiming::CallCombinations(TuneCell& cell, const Problem& problem
     to_compile.push_back(caller->get());
     combined.push_back(std::move(*caller));
   }
-  if (combined.empty()) return false;
+  if (combined.empty() && !has_only_qualified_) return false;
   // The plans of the first heat are still there, so that what they have compiled is found, unless a
   // failure has made their group anew.
   const int64_t warm_timeout_ns = state_.settings.warm_timeout_ns;
@@ -221,7 +229,7 @@ Result<bool> CellTiming::CallCombinations(TuneCell& cell, const Problem& problem
     const Winner& winner = *first.winner;
     const bool is_to_beat = caller->id() == winner.id || caller->id() == winner.fallback ||
                             (winner.best_unfused && caller->id() == winner.best_unfused->id);
-    return !is_to_beat;
+    return !is_to_beat && !(has_only_qualified_ && IsStillRacing(first.cell, caller->id()));
   });
   std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));
   // The meeting has time of its own: a rank that compiles for all of the time above would come too
@@ -243,7 +251,7 @@ Status CellTiming::MeetAfterCompiling(int64_t deadline_ns) {
 }
 
 Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem, std::string label,
-                                          int64_t budget_ns) {
+                                          Heat heat, int64_t budget_ns) {
   TuneParts& parts = state_.parts;
   const BenchmarkParts of_cell{
       .exchange = parts.exchange,
@@ -254,6 +262,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
       .watchdog = watchdog_,
       .settings = state_.settings,
       .start_mode = start_mode_,
+      .start_window_ns = state_.start_window_ns,
       .symmetric = region_,
       .reset_callers =
           [this](BackendMember& member) {
@@ -271,10 +280,13 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   };
   const int64_t total_budget_ns =
       state_.settings.budget_ns > 0 ? std::max<int64_t>(1, BudgetLeftNs()) : 0;
-  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), budget_ns, total_budget_ns);
+  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), heat, budget_ns,
+                          total_budget_ns);
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem, cell.operands);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();
+  state_.start_window_ns = benchmark.start_window_ns();
+  has_only_qualified_ = benchmark.has_only_qualified();
   if (start_mode_ != decided->cell.start_mode) {
     WarnOfBusyProcessors(CellInWords(cell.place.node->program(), problem), decided->cell);
   }

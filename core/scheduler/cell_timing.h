@@ -13,6 +13,7 @@
 #include "core/backend/call_watchdog.h"
 #include "core/backend/symmetric_region.h"
 #include "core/base/processor_times.h"
+#include "core/benchmark/race_loop.h"
 #include "core/choice/multi_template.h"
 #include "core/scheduler/tune_cell.h"
 #include "core/scheduler/tune_state.h"
@@ -51,7 +52,7 @@ class CellTiming final : public CellTimer {
   // `label` starts the names of this heat's steps; no two heats share one. budget_ns 0: there is
   // none.
   Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label,
-                                int64_t budget_ns);
+                                Heat heat, int64_t budget_ns);
   // The race of a cell, with its second heat if it has one. budget_ns: as in Benchmark.
   Result<DecidedCell> MeasureOnce(TuneCell& cell, const Problem& problem, int64_t budget_ns);
   // Measures the cell a second time if its times are unsteady and the budget allows it, and marks
@@ -71,13 +72,15 @@ class CellTiming final : public CellTimer {
   // since which the processors have been observed for long enough, or of the first cell.
   ProcessorTimes EarlierTimes(const ProcessorTimes& now);
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
-  // the cell anew. Does nothing if the first heat has no winner, no combination is left, or the
-  // budget is spent at the beginning or by compiling: it ends at `end_ns`, on the clock of now_ns_.
+  // the cell anew. Does nothing if the first heat has no winner, or has decided and no combination
+  // is left, or if the budget is spent at the beginning or by compiling: it ends at `end_ns`, on
+  // the clock of now_ns_.
   Status RaceCombinations(TuneCell& cell, const Problem& problem, std::optional<int64_t> end_ns,
                           DecidedCell& decided);
   // Makes the callers of the second heat ready: the combinations, and those that they have to beat,
-  // the winner of the first heat, its best unfused choice and the default. They replace those of
-  // the first heat. Returns false, and changes nothing, if there is no combination.
+  // the winner of the first heat, its best unfused choice and the default; if the first heat had
+  // short samples alone, all that it has not eliminated. They replace those of the first heat.
+  // Returns false, and changes nothing, if there is no combination and the first heat has decided.
   Result<bool> CallCombinations(TuneCell& cell, const Problem& problem, const DecidedCell& first);
   // Waits for the ranks, which compile for different times. kInterrupted on all of them where one
   // was asked to stop.
@@ -96,6 +99,7 @@ class CellTiming final : public CellTimer {
   const int64_t begin_ns_;
   int64_t now_ns_;
   int32_t cells_done_ = 0;
+  bool has_only_qualified_ = false;  // the latest heat, as CellBenchmark reports
   // At the beginnings of this cell and of those before it, as far back as EarlierTimes needs them.
   std::deque<ProcessorTimes> begins_;
 };

@@ -69,7 +69,7 @@ TEST(LimitsOfTuneTest, RanksThatOftenStartLateAreToldOnce) {
       GTEST_SKIP() << "SKIPPED: no processor of its own for each of two ranks";
     }
     EXPECT_THAT(views[0].observer.warnings,
-                ElementsAre(AllOf(HasSubstr("started late, 16 times in one cell"),
+                ElementsAre(AllOf(HasSubstr("started late, 8 times in one cell"),
                                   HasSubstr("all_reduce"), HasSubstr("idle"))));
     EXPECT_THAT(views[1].observer.warnings, IsEmpty());
   }

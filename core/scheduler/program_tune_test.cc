@@ -339,6 +339,29 @@ TEST(ProgramTuneTest, TheWinnerOfTheFirstHeatMayWinTheSecond) {
   }
 }
 
+// Ways 3 and 4 of the reduce_scatter differ by less than short samples show, so that both race
+// again, as the default does; ways that were clearly slower do not.
+TEST(ProgramTuneTest, WhatShortSamplesDoNotEliminateRacesInTheSecondHeat) {
+  Tune tune = TuneOfSequence([](int /*rank*/, std::vector<ScriptedChoice>& choices) {
+    choices[4].cost_ns = [](uint64_t bytes) { return bytes > 5000 ? 110'000 : 20'500; };
+  });
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way3+scripted/way5");
+    ASSERT_EQ(view.cells.size(), 1u);
+    const auto verdict_of = [&](std::string_view id) -> const Verdict& {
+      const std::vector<Verdict>& verdicts = view.cells[0].verdicts;
+      return *std::find_if(verdicts.begin(), verdicts.end(),
+                           [&](const Verdict& each) { return each.id.text() == id; });
+    };
+    EXPECT_EQ(verdict_of("scripted/way3+scripted/way0").outcome, Outcome::kOutpaced);
+    EXPECT_EQ(verdict_of("scripted/way4+scripted/way0").outcome, Outcome::kOutpaced);
+    EXPECT_EQ(verdict_of("scripted/way0").outcome, Outcome::kOutpaced);
+    EXPECT_EQ(verdict_of("scripted/way8+scripted/way0").outcome, Outcome::kLostHeat);
+    EXPECT_EQ(verdict_of("scripted/way0+scripted/way8").outcome, Outcome::kLostHeat);
+  }
+}
+
 TEST(ProgramTuneTest, TheDefaultMayWinBothHeats) {
   Tune tune = TuneOfSequence([](int /*rank*/, std::vector<ScriptedChoice>& choices) {
     choices[0].cost_ns = [](uint64_t) { return 10'000; };

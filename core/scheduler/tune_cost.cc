@@ -13,10 +13,9 @@ namespace {
 constexpr int64_t kSamplesPerChoice = 12;
 constexpr int64_t kStepNs = 300'000;
 
-int64_t EstimateChoiceNs(const Choice& choice, int32_t copies, MemoryKind memory,
-                         const TuningSettings& settings) {
+int64_t EstimateChoiceNs(const Choice& choice, int32_t copies, const TuningSettings& settings) {
   const auto model_ns = static_cast<int64_t>(std::max(0.0, choice.cost_us) * 1000) * copies;
-  return kSamplesPerChoice * (std::max(model_ns, settings.SampleNs(memory)) + kStepNs);
+  return kSamplesPerChoice * (std::max(model_ns, settings.SampleNs()) + kStepNs);
 }
 
 }  // namespace
@@ -35,7 +34,7 @@ TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& grou
     uint64_t workspace_bytes = 0;
     int64_t race_ns = 0;
     for (const Choice& choice : list.choices) {
-      race_ns += EstimateChoiceNs(choice, copies, device.kind(), settings);
+      race_ns += EstimateChoiceNs(choice, copies, settings);
       workspace_bytes += choice.workspace_bytes;
     }
     plan.estimated_ns += race_ns;

@@ -13,6 +13,7 @@
 #include "core/backend/device.h"
 #include "core/base/clock.h"
 #include "core/base/processor_times.h"
+#include "core/benchmark/start_window.h"
 #include "core/choice/multi_template.h"
 #include "core/choice/precompile.h"
 #include "core/database/known_cells.h"
@@ -67,6 +68,9 @@ struct TuneState {
   TuneOutcome outcome{};
   int64_t measured_ns = 0;  // of the budget, by the time of the job; equal on all ranks
   bool has_warned_of_late_ranks = false;
+  // From the release of the ranks to the start of the next sample; equal on all ranks. Cells share
+  // it, so that each does not begin with the long one.
+  int64_t start_window_ns = StartWindow::kFirstWindowNs;
 };
 
 }  // namespace cotune

@@ -44,7 +44,7 @@ constexpr std::array<SettingSpec, 26> kTable = {{
      "off: a size with unsteady times, or measured while other programs use the processors, is "
      "measured again, and then runs the default; on: its times are believed"},
     {"sample_time", &V::sample_ns, 0, kSecond,
-     "calls are repeated until one sample takes this long; 0: 500us on host memory, 200us on GPUs"},
+     "calls are repeated until one sample takes this long; 0: 200us"},
     {"numerics", &V::numerics, 0, 0,
      "same: only choices that give the same bits race, and programs round every value to its "
      "dtype; "
