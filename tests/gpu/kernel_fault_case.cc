@@ -1,58 +1,22 @@
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "fmt/format.h"
 #include "tests/gpu/api_program.h"
 #include "tests/gpu/api_rank.h"
+#include "tests/gpu/judged_choices.h"
 
 namespace cotune::gputest {
 namespace {
 
-// Choices that have run.
-struct JudgedChoices {
-  // Choices that reduce rows inside of the collective.
-  std::vector<std::string> right;
-  std::vector<std::string> wrong;
-  // Choices without rows.
-  std::vector<std::string> leaves_wrong;
-  std::vector<std::string> unfused_wrong;
-};
-
-JudgedChoices JudgedOf(const nlohmann::json& explained) {
-  JudgedChoices judged;
-  for (const nlohmann::json& size : explained.value("measured", nlohmann::json::array())) {
-    for (const nlohmann::json& choice : size.value("choices", nlohmann::json::array())) {
-      const std::string name = choice.value("choice", "");
-      const bool is_wrong = choice.value("outcome", "") == "wrong_result";
-      const bool has_rows = name.find("_rows?") != std::string::npos;
-      const bool is_fused = name.find("fuse=") != std::string::npos;
-      if (is_wrong && !has_rows) {
-        (is_fused ? judged.leaves_wrong : judged.unfused_wrong).push_back(name);
-      }
-      if (!has_rows) continue;
-      // A choice that never ran is neither.
-      const bool has_run = is_wrong || choice.value("time_us", nlohmann::json()).is_number();
-      if (has_run) (is_wrong ? judged.wrong : judged.right).push_back(name);
-    }
-  }
-  return judged;
-}
-
-// The reason for which the tune has not judged its choices as it has to; "" if it has.
-std::string FaultOf(const JudgedChoices& judged, const std::string& wanted) {
-  if (!judged.unfused_wrong.empty()) {
-    return "an unfused choice is found wrong: " + judged.unfused_wrong.front();
-  }
-  if (wanted == "none") {
-    if (!judged.wrong.empty()) return "found wrong: " + judged.wrong.front();
-    if (!judged.leaves_wrong.empty()) return "found wrong: " + judged.leaves_wrong.front();
-    return judged.right.empty() ? "no choice with rows has run" : "";
-  }
-  if (judged.wrong.empty()) return "no choice is found wrong";
-  if (wanted == "all" && !judged.right.empty()) return "found right: " + judged.right.front();
-  return "";
+// --wrong, and the lines of --kernels, a file that is absent if no kernel has the fault.
+KernelFault FaultOf(const Flags& flags) {
+  KernelFault fault = {.wrong = flags.Text("wrong", "none")};
+  std::ifstream file(flags.Text("kernels", ""));
+  for (std::string line; std::getline(file, line);) fault.kernels.insert(line);
+  return fault;
 }
 
 }  // namespace
@@ -69,7 +33,7 @@ Status RunKernelFault(ApiRank& rank, const Flags& flags) {
   // Rank 0 alone knows what was measured.
   if (rank.rank() == 0) {
     const JudgedChoices judged = JudgedOf(explained);
-    rank.Note("tune", FaultOf(judged, flags.Text("wrong", "none")));
+    rank.Note("tune", MisjudgmentOf(judged, FaultOf(flags)));
     fmt::print("judged right={} wrong={} winner={}\n", judged.right.size(), judged.wrong.size(),
                explained.value("choice", ""));
   }

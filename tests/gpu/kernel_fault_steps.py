@@ -25,20 +25,21 @@ def fault_variables(tree: Tree, folder: pathlib.Path, nvrtc: str, fault: dict | 
 
 def run_fault(tree: Tree, step: Step, nvrtc: str, fault: dict | None, folder: pathlib.Path, limit_s: float) -> str:
     """Why the tune has not found this fault, or ''. fault: None for right kernels."""
-    wrong = "none" if fault is None else "all" if fault["is_generated"] else "some"
+    wrong = "none" if fault is None else fault["wrong"]
+    kernels = folder / "faults"
     columns = str(520 if fault is None else fault["columns"])
     # More rows than the data of a tune has before it repeats, so that all of its kinds of rows are there; an odd number, so
     # that the last step of a kernel lacks rows. Kernels in which each rank owns rows are listed for many rows, from 3 ranks
     # on; clusters are listed for few.
     rows = "257" if wrong == "all" and step.ranks > 2 else "17"
-    command = [tree.program("calls"), "kernel_fault", "--wrong", wrong, "--columns", columns, "--rows", rows, "--memory", tree.memory, "--plugins",
-               tree.plugins, "--backends", "cuda"]
+    command = [tree.program("calls"), "kernel_fault", "--wrong", wrong, "--kernels", str(kernels), "--columns", columns,
+               "--rows", rows, "--memory", tree.memory, "--plugins", tree.plugins, "--backends", "cuda"]
     with tree.processes(command, step.ranks, fault_variables(tree, folder, nvrtc, fault)) as processes:
         processes.wait(processes.began + limit_s)
         ends = processes.ends()
     # Rank 0 compares the tune as well as the call, so that its number of calls is another one.
     why = next(filter(None, (judge([end], ()) for end in ends)), "")
-    if fault is not None and not (folder / "faults").exists():
+    if fault is not None and not kernels.exists():
         why = f"no kernel has the text that the fault replaces; {why}"
     return f"{why}\n{transcript(ends)}" if why else ""
 
@@ -54,11 +55,12 @@ def kernel_fault_step(tree: Tree, ranks: int) -> Step:
         known = json.loads(listed.stdout)
         until = time.monotonic() + step.limit_s
         missed = []
-        for number, fault in enumerate([None, *known["faults"]]):
+        faults = [fault for fault in known["faults"] if fault["ranks_min"] <= step.ranks]
+        for number, fault in enumerate([None, *faults]):
             folder = tree.work / f"kernel_fault-{step.ranks}-{number}"
             why = run_fault(tree, step, known["nvrtc"], fault, folder, min(limit_s, until - time.monotonic()))
             if why:
                 missed.append(f"{'right kernels' if fault is None else fault['name']}: {why}")
-        return Outcome(not missed, "\n".join(missed) or f"{len(known['faults'])} faults were found")
+        return Outcome(not missed, "\n".join(missed) or f"{len(faults)} faults were found")
 
     return Step("wrong kernels lose, cuda", "faults", ranks, tree.patience_s(300), run)

@@ -8,7 +8,7 @@
 
 namespace cotune::cuda::cpu {
 
-// In the order of RegionMutants, then of SplitMutants; their arguments are FusedArguments.
+// In the order of AllMutants; their arguments are FusedArguments.
 extern const std::span<const PlainFunction> kFusedMutants;
 
 }  // namespace cotune::cuda::cpu

@@ -90,8 +90,7 @@ double WorstShareOf(const RegionMutant& mutant, PlainFunction kernel, uint64_t s
 }
 
 TEST(MutantsTest, TheCheckOfATuneFindsEveryFault) {
-  std::vector<RegionMutant> mutants = RegionMutants();
-  for (RegionMutant& each : SplitMutants()) mutants.push_back(std::move(each));
+  const std::vector<RegionMutant> mutants = AllMutants();
   ASSERT_EQ(kFusedMutants.size(), mutants.size());
   std::set<std::pair<std::string_view, int>> right_shapes;
   for (size_t m = 0; m < mutants.size(); ++m) {

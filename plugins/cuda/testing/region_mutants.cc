@@ -58,11 +58,12 @@ std::vector<RegionMutant> RegionMutants(uint32_t columns) {
       {"gamma of the column beside", cluster, "in2.Get(i)", "in2.Get(i ^ 1)"},
       {"no eps", cluster, "v7 + 1e-06f", "v7"},
       {"reduction of another row", rows, "of_threads[row * kRowThreads + w",
-       "of_threads[(row ^ 1u) * kRowThreads + w"},
+       "of_threads[(row ^ 1u) * kRowThreads + w", FaultReach::kSome},
       {"reduction without the other block", cluster, "of_blocks[b] = slots[b * kWarpLanes + lane];",
-       "of_blocks[b] = b == static_cast<int>(blockIdx.x % kRowBlocks) ? value : T(0);"},
+       "of_blocks[b] = b == static_cast<int>(blockIdx.x % kRowBlocks) ? value : T(0);",
+       FaultReach::kClusters},
       {"reduction of the own block twice", cluster, "of_blocks[b] = slots[b * kWarpLanes + lane];",
-       "of_blocks[b] = value;"},
+       "of_blocks[b] = value;", FaultReach::kClusters},
       {"scale twice", cluster, "v4 * v9", "v4 * v9 * v9"},
       {"own operand instead of the sum", cluster,
        "        own[j][p] = ReduceInRankOrder(own[j][p], of_peers, a.rank);\n        SetPack",
@@ -71,6 +72,37 @@ std::vector<RegionMutant> RegionMutants(uint32_t columns) {
       {"output of another row", cluster, "a.operands[3], " + at,
        fmt::format("a.operands[3], (row + 1 < rows() ? row + 1 : 0) * {}ull + column", columns)},
   };
+}
+
+std::vector<RegionMutant> FlaggedMutants() {
+  RegionVariant flagged = VariantOf(0, 1, 0, "stream_into_residual", "two_shot_leaves");
+  flagged.transport = "flagged";
+  return {
+      {"right, chunks with flags", flagged, "", ""},
+      {"own leaves instead of the sum", flagged,
+       "ReduceInRankOrder(PackOf(own[u], first + p), others[u][p], a_.rank)",
+       "PackOf(own[u], first + p)"},
+      {"operand of the leaf before", flagged,
+       "leaves[n][u] = LeafOfSource(source_, work_.First(owner, c) + i, a_.count);",
+       "leaves[n][u] = LeafOfSource(source_, work_.First(owner, c) + (i > 0 ? i - 1 : 0), "
+       "a_.count);"},
+      {"residual of the leaf before", flagged,
+       "operands[u] = LoadSink(sink_, work_.First(owner, c) + i, a_.count);",
+       "operands[u] = LoadSink(sink_, work_.First(owner, c) + (i > 0 ? i - 1 : 0), a_.count);"},
+      {"sums of the round before", flagged, "slots_.Out(a_.rank, owner, rounds_.Number(c + 1))",
+       "slots_.Out(a_.rank, owner, rounds_.Number(c))"},
+      {"own share is not stored", flagged,
+       "        StoreSink(sink_, work_.First(a_.rank, c) + i, a_.count, operands[u], sums[u]);",
+       ""},
+  };
+}
+
+std::vector<RegionMutant> AllMutants() {
+  std::vector<RegionMutant> all = RegionMutants();
+  for (const auto& more : {SplitMutants(), FlaggedMutants()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
 }
 
 }  // namespace cotune::cuda

@@ -1,4 +1,4 @@
-// Wrong kernels of regions that have rows: the right text with one fault each.
+// Wrong kernels of regions: the right text with one fault each.
 #ifndef COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
 #define COTUNE_PLUGINS_CUDA_TESTING_REGION_MUTANTS_H_
 
@@ -11,6 +11,13 @@
 
 namespace cotune::cuda {
 
+// The kernels that a fault makes wrong, of those whose text has it.
+enum class FaultReach {
+  kAll,
+  kClusters,  // those in which blocks reduce a row together; the others stay right
+  kSome,      // it depends on the shape
+};
+
 struct RegionMutant {
   std::string_view name;
   RegionVariant variant;
@@ -18,6 +25,7 @@ struct RegionMutant {
   // once. Both are empty for the right kernel.
   std::string replaced;
   std::string by;
+  FaultReach reach = FaultReach::kAll;
 
   bool is_right() const { return replaced.empty(); }
 };
@@ -28,6 +36,11 @@ std::vector<RegionMutant> RegionMutants(uint32_t columns = 520);
 // The same for kernels in which the owner of a row reduces it; they run the case
 // "split_residual_norm".
 std::vector<RegionMutant> SplitMutants();
+// The same for elementwise operations in chunks with flags; they run the case
+// "stream_into_residual".
+std::vector<RegionMutant> FlaggedMutants();
+// All of them, in this order.
+std::vector<RegionMutant> AllMutants();
 
 }  // namespace cotune::cuda
 

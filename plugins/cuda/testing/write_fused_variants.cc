@@ -8,7 +8,6 @@
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "plugins/cuda/compile/kernel_spec.h"
@@ -106,8 +105,7 @@ std::string MutantsText() {
   std::string text = HeadText("fused_mutants");
   std::string entries;
   const std::vector<RegionCase> cases = RegionCases();
-  std::vector<RegionMutant> mutants = RegionMutants();
-  for (RegionMutant& each : SplitMutants()) mutants.push_back(std::move(each));
+  const std::vector<RegionMutant> mutants = AllMutants();
   for (size_t m = 0; m < mutants.size(); ++m) {
     const RegionVariant& variant = mutants[m].variant;
     const LeafRegion region = LeafRegionAt(cases[variant.number_of_case], 1, variant.world_size);
