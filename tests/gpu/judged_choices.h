@@ -1,4 +1,4 @@
-// How a tune that meets a wrong kernel has judged its choices.
+// The choices of a tune that meets a wrong kernel, and whether it has judged them rightly.
 #ifndef COTUNE_TESTS_GPU_JUDGED_CHOICES_H_
 #define COTUNE_TESTS_GPU_JUDGED_CHOICES_H_
 
