@@ -5,10 +5,12 @@ usage: undeclared_ranks.py CASE
 The operator is a matmul, an all_reduce and a bias; its body reduces 6 times, so that a function that reduces once is faster.
 CASE: "faster": right functions; "faulty": some are wrong or raise on rank 1 alone, or break a rule on all ranks; "differs":
 rank 1 has another function; "late": rank 1 calls the operator by itself, without the compiled function; "indices": an operator
-whose integer operand has values that made-up operands cannot have; "permutes": an all_to_all with a permutation. Prints one JSON
-object on every rank: {"rank", "error": what differs from the eager values, or "", "runs": how often the functions that
-reduce once have run, "groups": the names of the process groups in which functions ran, "explains": the text of cotune.torch.explain()}.
-THRESHOLD is min_speedup_threshold. OPTIONS are options of enable(), as a JSON object.
+whose integer operand has values that made-up operands cannot have; "permutes": an all_to_all with a permutation; "transposed": the
+weight is a transposed matrix. Prints one JSON object on every rank: {"rank", "error": what differs from the eager values, or "",
+"runs": how often the functions that reduce once have run, "groups": the names of the process groups in which functions ran,
+"timeout_s": that of the process group of the last such run, "explains": the text of cotune.torch.explain()}.
+THRESHOLD is min_speedup_threshold. OPTIONS are options of enable(), as a JSON object. HELPER_ADDS: a number that one of the
+functions adds to its result.
 """
 
 from __future__ import annotations
@@ -79,13 +81,37 @@ def _(x: torch.Tensor, group_name: str) -> torch.Tensor:
 def once(x, weight, bias, scale, group_name):
     found["runs"] += 1
     found["groups"].append(group_name)
-    return reduced(x @ weight, group_name) * scale + bias
+    options = _resolve_process_group(group_name)._get_backend(torch.device("cpu")).options
+    found["timeout_s"] = options._timeout.total_seconds()
+    return reduced(x @ weight, group_name) * scale + bias + helper_adds()
+
+
+def helper_adds() -> float:
+    """Code that a function calls, and that may change between two processes."""
+    return float(os.environ.get("HELPER_ADDS", "0"))
 
 
 def repeated(x, weight, bias, scale, group_name, times):
     for _ in range(times):
         total = reduced(x @ weight, group_name)
     return total * scale + bias
+
+
+def views(x, weight, bias, scale, group_name):
+    return once(x, weight.view(-1).view(weight.shape), bias, scale, group_name)
+
+
+kept: dict = {}
+
+
+def reuses(x, weight, bias, scale, group_name):
+    result = once(x, weight, bias, scale, group_name)
+    return kept.setdefault(("memory", result.shape), torch.empty_like(result)).copy_(result)
+
+
+def remembers(x, weight, bias, scale, group_name):
+    result = once(x, weight, bias, scale, group_name)
+    return kept.setdefault(("values", result.shape), result).clone()
 
 
 def wrong(x, weight, bias, scale, group_name):
@@ -146,6 +172,8 @@ def arguments(case: str, call: int) -> tuple:
         return integers(call, 8, 4), torch.randint(2, 8, (5,), generator=torch.Generator().manual_seed(call))
     if case == "permutes":
         return (integers(call, 8, 12),)
+    if case == "transposed":
+        return integers(call, 4, 16), integers(call + 50, 8, 16).t(), integers(call + 70, 1, 8).expand(4, 8).contiguous()
     # The number of rows changes, as with dynamic shapes.
     return integers(call, 4 + call % 2, 16), integers(call + 50, 16, 8), integers(call + 70, 1, 8).expand(4 + call % 2, 8).contiguous()
 
@@ -174,7 +202,9 @@ def register(case: str) -> None:
         return cotune.torch.register_custom_op_autotuning(permuted, [CustomOpConfig(permute_once)], **more)
     configs = [CustomOpConfig(once), CustomOpConfig(repeated, times=12)]
     if case == "faulty":
-        configs = [CustomOpConfig(each) for each in (wrong, raises, writes, too_long, aliases)] + configs
+        configs = [CustomOpConfig(each) for each in (wrong, raises, writes, too_long, aliases, reuses, remembers)] + configs
+    if case == "transposed":
+        configs.append(CustomOpConfig(views))
     if case == "differs" and RANK == 1:
         configs.pop()
     return cotune.torch.register_custom_op_autotuning(linear, configs, **more)

@@ -26,6 +26,7 @@ class UndeclaredTest(unittest.TestCase):
                 self.assertIn("undeclared::linear of layer", each["explains"])
                 self.assertNotIn("not declared", each["explains"])
                 self.assertNotIn("0", each["groups"], "functions run in a process group of their own")
+                self.assertEqual(each["timeout_s"], 300, "which has the timeout of the user's")
 
     def test_a_function_with_a_fault_is_dropped_on_all_ranks(self):
         for each in self.run_ranks("faulty"):
@@ -35,6 +36,8 @@ class UndeclaredTest(unittest.TestCase):
             self.assertRegex(text, "python/writes: dropped: rank [01] could not .*: it has written to its argument x")
             self.assertRegex(text, r"python/too_long: dropped: .*returned torch.float32 of \(8, 8\) on cpu, and the operator")
             self.assertRegex(text, "python/aliases: dropped: .*its result shares memory with an argument")
+            self.assertRegex(text, "python/reuses: dropped: .*its results of two calls share memory")
+            self.assertRegex(text, "python/remembers: dropped: .* values are wrong")
             self.assertRegex(text, r"float32\[4, 16\].*: runs python/once\n")
 
     def test_the_next_process_takes_the_verdict_from_the_file(self):
@@ -42,8 +45,19 @@ class UndeclaredTest(unittest.TestCase):
         first = self.run_ranks("faster", tree=tree)
         for before, each in zip(first, self.run_ranks("faster", tree=tree), strict=True):
             self.assertIn("runs python/once, from the verdict file", each["explains"])
-            self.assertEqual(each["runs"], 4, "the function has run in the calls of the model alone")
-            self.assertGreater(before["runs"], 8, "it was measured before")
+            self.assertEqual(each["runs"], 8, "the function has run in 4 calls of the model, and twice in the check of each shape")
+            self.assertGreater(before["runs"], 12, "it was measured before")
+
+    def test_a_function_that_has_changed_since_it_was_measured_is_dropped(self):
+        tree = Tree()
+        self.run_ranks("faster", tree=tree)
+        for each in self.run_ranks("faster", tree=tree, HELPER_ADDS="1"):
+            self.assertRegex(each["explains"], "runs its body: python/once was dropped: .* values are wrong")
+
+    def test_operands_in_another_layout_have_a_verdict_of_their_own(self):
+        for each in self.run_ranks("transposed"):
+            self.assertRegex(each["explains"], r"float32\[16, 8\] with strides \[1, 16\].*: runs python/once")
+            self.assertRegex(each["explains"], "python/views: dropped: rank [01] could not .*RuntimeError: view size is not")
 
     def test_a_threshold_that_no_function_reaches_keeps_the_body(self):
         for each in self.run_ranks("faster", THRESHOLD="1000"):

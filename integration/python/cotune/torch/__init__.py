@@ -163,8 +163,8 @@ def register_custom_op_autotuning(
       configs: a list of CustomOpConfig (PyTorch's or cotune's): functions with their parameters. Their config_patches are
         options of Inductor for the compiled form.
       name: is put before the names of the functions among the choices: "python/name.ring?chunk_size=65536".
-      input_gen_fns: for an operator that is not declared: functions that make operands from fake tensors, by the names of the
-        arguments. Refused for one that is.
+      input_gen_fns: for an operator that is not declared: functions that make operands like an uninitialized tensor, by the
+        names of the arguments. Refused for one that is.
       min_speedup_threshold: for an operator that is not declared: a function has to be faster than the body by more than
         this factor. Refused for one that is.
       config_generator, dispatch_on, split_points, benchmark_with_cudagraphs: PyTorch's function has them; a value other than

@@ -81,7 +81,7 @@ class CustomOperator:
         return tuple(found)
 
     def key_of(self, values: dict[str, Any]) -> str:
-        """The shapes and dtypes of the tensors, and the other arguments but the group, as text: one choice is agreed for it."""
+        """The shapes, dtypes and layouts of the tensors, and the other arguments but the group, as text: one choice is agreed for it."""
         return ", ".join(f"{name}={_text(value)}" for name, value in values.items() if name != self.group)
 
     def version(self) -> str:
@@ -95,7 +95,8 @@ class CustomOperator:
 
 def _text(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        strides = "" if value.is_contiguous() else f" with strides {list(value.stride())}"
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{strides}"
     return repr(value)
 
 

@@ -163,7 +163,7 @@ class CallTest(Test):
         self.meetings: list[str] = []
         self.cells = custom_race._Cells.__new__(custom_race._Cells)
         self.cells.__dict__ |= {
-            "lock": threading.RLock(), "known": {}, "shapes": collections.Counter(), "layouts": {},
+            "lock": threading.RLock(), "known": {}, "shapes": collections.Counter(), "layouts": {}, "given_up": {},
             "own": mock.Mock(group_name="own"), "_met": self.met,
         }  # fmt: skip
         for patched in (
@@ -186,6 +186,11 @@ class CallTest(Test):
         self.assertEqual([self.call(3), self.call(3), self.call(3, 1.0), self.call(3, 1.0)], [[6.0], [6.0], [10.0], [10.0]])
         key = "x=float32[3, 1], bias=None, scale={}, pieces=2"
         self.assertEqual(self.meetings, [key.format(2.0), key.format(1.0)])
+
+    def test_an_operator_that_was_given_up_does_not_meet_for_other_shapes(self) -> None:
+        self.cells.given_up[self.operator.name] = "rank 1 did not come"
+        self.assertEqual([self.call(3), self.call(4)], [[10.0], [10.0]])
+        self.assertEqual(self.meetings, [])
 
     def test_shapes_beyond_the_limit_run_the_body_without_a_meeting(self) -> None:
         rows = range(1, custom_race.SHAPES_MAX + 3)
@@ -210,6 +215,30 @@ class JudgeTest(Test):
             with self.subTest(text=text), self.assertRaisesRegex(kind, text):
                 custom_race.check_result(result, expected, {"x": x})
 
+    def test_results_of_two_calls_lie_in_memory_of_their_own(self) -> None:
+        first, second = torch.ones(4), torch.ones(4)
+        custom_race.check_results_are_new([first, second])
+        custom_race.check_results_are_new([torch.empty(0), torch.empty(0)])
+        for again in (first, first[2:]):
+            with self.assertRaisesRegex(ValueError, "results of two calls share memory"):
+                custom_race.check_results_are_new([first, again])
+
+    def test_operands_have_the_layout_of_those_of_the_call(self) -> None:
+        operator = self.register(ops.other.default, CustomOpConfig(ring))
+        transposed = torch.empty(3, 5).t()
+        made = custom_race.made_operands(operator, {"x": transposed, "group": "0"}, 0)["x"]
+        self.assertEqual(made.stride(), transposed.stride())
+        self.assertNotEqual(operator.key_of({"x": transposed}), operator.key_of({"x": torch.empty(5, 3)}))
+        for value, name in ((torch.empty(4, 4), ""), (transposed, ""), (torch.empty(1, 4).expand(3, 4), "x"), (torch.empty(4, 4)[:, :2], "x")):
+            self.assertEqual(custom_race._unlike_copies({"group": "0", "x": value}), name, value.stride())
+
+    def test_the_two_trials_have_other_operands(self) -> None:
+        operator = self.register(ops.other.default, CustomOpConfig(ring))
+        made = [custom_race.made_operands(operator, {"x": torch.empty(64), "group": "0"}, rank, trial)["x"] for rank in (0, 1) for trial in (0, 1)]
+        for number, first in enumerate(made):
+            for second in made[:number]:
+                self.assertFalse(torch.equal(first, second))
+
     def test_operands_are_small_integers_and_differ_between_the_ranks(self) -> None:
         operator = self.register(ops.mixed.default, CustomOpConfig(ring))
         values = {"x": torch.empty(64, dtype=torch.bfloat16), "bias": torch.empty(64), "scale": 2.0, "group_name": "0"}
@@ -224,7 +253,7 @@ class JudgeTest(Test):
         self.assertEqual(made[0]["scale"], 2.0)
 
     def test_functions_of_the_user_make_operands(self) -> None:
-        generators = {"x": lambda fake: torch.full(fake.shape, 7, dtype=fake.dtype)}
+        generators = {"x": lambda like: torch.full_like(like, 7, device="cpu")}
         operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns=generators)
         self.assertEqual(custom_race.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)["x"].tolist(), [7.0, 7.0])
         operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns={"x": lambda fake: torch.ones(3)})

@@ -1,8 +1,8 @@
 """Runs custom operators by functions of the user, and lets these race against the body of the operator on all ranks.
 
 At the first call of an operator with operands of new shapes the ranks of its process group meet. Each makes operands of small
-integers, other ones on each rank. Each function runs on them in a process group of its own, and its result is compared with
-that of the body, value by value. A function that raises on one rank, or gives another result there, is dropped on all. The
+integers, other ones on each rank. Each function runs twice on such operands in a process group of its own, and its results are
+compared with those of the body, value by value. A function that raises on one rank, or gives another result there, is dropped on all. The
 rest race against the body in interleaved rounds; the body stays unless a function is faster beyond the noise. All ranks take
 the same decision, because they decide by the same words and times.
 
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from cotune._interrupt import keeper
-from cotune.torch import compat, custom_choices, groups, job_settings, verdict_file
+from cotune.torch import compat, custom_choices, function_choices, groups, job_settings, race_memory, verdict_file
 from cotune.torch.custom_choices import CustomOperator, CustomWay
 from cotune.torch.joint_steps import DroppedOut, JointSteps, Share
 from cotune.torch.log import log
@@ -73,6 +73,14 @@ class CustomVerdict:
 
 
 @dataclasses.dataclass
+class _Trial:
+    """Operands of a check, and the result of the body on them."""
+
+    operands: dict[str, Any]
+    expected: Any = None
+
+
+@dataclasses.dataclass
 class _Decision:
     verdict: CustomVerdict
     way: CustomWay | None
@@ -91,8 +99,12 @@ class CustomRace(JointSteps):
         verdict = CustomVerdict(is_forced=bool(forced))
         try:
             self._group()
-            operands = self._prepare("make operands", lambda: made_operands(operator, values, self._place.rank))
-            expected = self._prepare(f"run {operator.name} on operands of small integers", lambda: self._body(operator, operands))
+            self._prepare("infer the layout of its result", lambda: _strides_of_body(operator, values))
+            trials = self._prepare("make operands", lambda: self._trials(operator, values))
+            for each in trials:
+                each.expected = self._prepare(
+                    f"run {operator.name} on operands of small integers", lambda each=each: self._body(operator, each.operands)
+                )
         except DroppedOut as failure:
             verdict.why_not = f"{failure}; if it rejects such operands, register it with input_gen_fns"
             return verdict
@@ -102,32 +114,49 @@ class CustomRace(JointSteps):
                 continue
             try:
                 self._group()
-                self._prepare(f"run {way.name} with right results", lambda way=way: self._check(operator, way, operands, expected))
+                self._prepare(f"run {way.name} with right results", lambda way=way: self._check(operator, way, trials))
                 raced.append(way)
             except DroppedOut as failure:
                 verdict.dropped[way.name] = str(failure)
-        if forced:
-            verdict.winner = "".join(way.name for way in raced)
+        if forced and raced:
+            verdict.winner = forced
+        elif forced:
+            verdict.why_not = f"{forced} was dropped: {verdict.dropped.get(forced, 'it is not registered')}"
         elif raced:
-            self._time(operator, raced, operands, verdict)
+            self._time(operator, raced, trials[0].operands, verdict)
+        elif self._is_over:
+            verdict.why_not = self._over_text()
         return verdict
 
     def take_group(self) -> Any:
-        """A process group in which a function runs after this race."""
+        """A process group in which a function runs after this race, with the timeout of the user's process group."""
+        self._close()
+        self._timeout_s = self._place.timeout_s
         self._group()
         return self._take_group()
+
+    def _trials(self, operator: CustomOperator, values: dict[str, Any]) -> list[_Trial]:
+        tensors = [each for each in values.values() if isinstance(each, torch.Tensor)]
+        # The operands of two trials, with copies of those of one.
+        need_bytes = 3 * sum(each.numel() * each.element_size() for each in tensors)
+        race_memory.check(need_bytes, self._torch_device, self._place.size)
+        return [_Trial(made_operands(operator, values, self._place.rank, number)) for number in range(2)]
 
     def _body(self, operator: CustomOperator, operands: dict[str, Any]) -> torch.Tensor:
         return operator.body(_copied(operands), self._own.group_name)
 
-    def _check(self, operator: CustomOperator, way: CustomWay, operands: dict[str, Any], expected: torch.Tensor) -> None:
-        """Runs a function once. Raises ValueError or TypeError if it does not do the same as the body."""
-        given = _copied(operands)
-        result = operator.call(way, given, self._own.group_name)
-        check_result(result, expected, given)
-        for name, value in operands.items():
-            if isinstance(value, torch.Tensor) and not torch.equal(value, given[name]):
-                raise ValueError(f"it has written to its argument {name}")
+    def _check(self, operator: CustomOperator, way: CustomWay, trials: list[_Trial]) -> None:
+        """Runs a function on operands of two kinds. Raises ValueError or TypeError if it does not do the same as the body."""
+        found = []
+        for trial in trials:
+            given = _copied(trial.operands)
+            result = operator.call(way, given, self._own.group_name)
+            check_result(result, trial.expected, given)
+            for name, value in trial.operands.items():
+                if isinstance(value, torch.Tensor) and not torch.equal(value, given[name]):
+                    raise ValueError(f"it has written to its argument {name}")
+            found.append(result)
+        check_results_are_new(found)
 
     def _time(self, operator: CustomOperator, raced: list[CustomWay], operands: dict[str, Any], verdict: CustomVerdict) -> None:
         try:
@@ -172,36 +201,51 @@ def check_result(result: Any, expected: torch.Tensor, operands: dict[str, Any]) 
         raise ValueError(f"{int(differs.sum())} of {result.numel()} values are wrong; element {place} is {values[0]} and not {values[1]}")
 
 
+def check_results_are_new(results: list[torch.Tensor]) -> None:
+    """Raises ValueError if results of several calls, all of which are still there, lie in the same memory."""
+    memory = [each.untyped_storage().data_ptr() for each in results if each.numel()]
+    if len(set(memory)) < len(memory):
+        raise ValueError("its results of two calls share memory, and each call has to return a new tensor")
+
+
 def _facts_text(dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> str:
     return f"{dtype} of {shape} on {device}"
 
 
-def made_operands(operator: CustomOperator, values: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Arguments like those of a call, with tensors of small integers that are different on each rank."""
+def made_operands(operator: CustomOperator, values: dict[str, Any], rank: int, trial: int = 0) -> dict[str, Any]:
+    """Arguments like those of a call, with tensors of small integers that are different on each rank and in each trial."""
     made = dict(values)
     for number, (name, value) in enumerate(values.items()):
         if isinstance(value, torch.Tensor):
-            made[name] = _made_operand(operator, name, value, 1 + 1000 * rank + number)
+            made[name] = _made_operand(operator, name, value, 1 + 1000 * (2 * rank + trial) + number)
     return made
 
 
 def _made_operand(operator: CustomOperator, name: str, value: torch.Tensor, seed: int) -> torch.Tensor:
+    made = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
     generate = operator.input_gen_fns.get(name)
     if generate is not None:
-        with compat.fake_mode()():
-            fake = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
-        given = generate(fake)
+        given = generate(made)
         is_like = isinstance(given, torch.Tensor) and (given.shape, given.dtype, given.device) == (value.shape, value.dtype, value.device)
         if not is_like:
             raise ValueError(f"the function of input_gen_fns for {name} has returned no tensor like the argument: {given!r:.100}")
-        return given
+        return given if given.stride() == made.stride() else made.copy_(given)
     if value.dtype.is_complex:
         raise ValueError(f"its argument {name} is {value.dtype}; give a function of input_gen_fns for it")
     generator = torch.Generator().manual_seed(seed)
     # Integers may be indices, of which 0 and 1 are most likely valid.
     low, high = (-_LARGEST.get(value.dtype, 1), _LARGEST.get(value.dtype, 1)) if value.dtype.is_floating_point else (0, 1)
-    numbers = torch.randint(low, high + 1, value.shape, generator=generator)
-    return numbers.to(value.dtype).to(value.device)
+    return made.copy_(torch.randint(low, high + 1, value.shape, generator=generator, dtype=torch.int8))
+
+
+def _unlike_copies(values: dict[str, Any]) -> str:
+    """The name of a tensor whose copies have another layout: its elements overlap or lie apart. "" without one."""
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            empty = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+            if torch.empty_like(empty).stride() != value.stride():
+                return name
+    return ""
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
@@ -221,6 +265,7 @@ class _Cells:
         self.known: dict[tuple[str, str], _Decision] = {}
         self.shapes: collections.Counter[str] = collections.Counter()
         self.layouts: dict[Any, tuple[int, ...]] = {}
+        self.given_up: dict[str, str] = {}  # why no more shapes of an operator are measured
         self.own: Any = None  # the process group in which functions run
 
     # Decisions.
@@ -231,9 +276,14 @@ class _Cells:
             if (operator.name, key) in self.known:
                 return self.known[operator.name, key]
             custom_choices.note_used(operator)
+            why_not = self.given_up.get(operator.name, "")
             if self.shapes[operator.name] >= SHAPES_MAX:
+                why_not = why_not or f"{SHAPES_MAX} other shapes were measured"
+            if name := _unlike_copies(values):
+                why_not = why_not or f"elements of its argument {name} overlap or lie apart"
+            if why_not:
                 # Nothing is kept: shapes may be others in every call.
-                return _Decision(CustomVerdict(why_not=f"{SHAPES_MAX} other shapes were measured"), None)
+                return _Decision(CustomVerdict(why_not=why_not), None)
             self.shapes[operator.name] += 1
             verdict = self._met(operator, key, values, process_group)
             way = next((each for each in operator.ways if each.name == verdict.winner), None)
@@ -242,8 +292,6 @@ class _Cells:
 
     def _met(self, operator: CustomOperator, key: str, values: dict[str, Any], process_group: Any) -> CustomVerdict:
         settings = groups.tune_settings()
-        if settings.numerics != "any":
-            return CustomVerdict(why_not="numerics is not any, and a function may give other bits than the body")
         version = operator.version()
         meeting = f"custom/{hashlib.sha256(f'{operator.name} {key}'.encode()).hexdigest()[:16]}"
         path = verdict_file.path_of(settings.database) if self.place.rank == 0 else ""
@@ -252,7 +300,7 @@ class _Cells:
         )
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
         word = {"version": version, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
-        word["forced"] = (settings.force or {}).get(operator.name, "")
+        word |= {"forced": (settings.force or {}).get(operator.name, ""), "numerics": settings.numerics}
         share = self._share_of(operator, meeting)
         try:
             words = share("known", word)
@@ -260,7 +308,11 @@ class _Cells:
             # A rank that comes later does not wait for this one.
             self.place.leave_word(f"{meeting}/known", {"is_absent": True})
             log.warning("%s runs its body: %s", operator.name, failure)
+            self.given_up[operator.name] = str(failure)
             return CustomVerdict(why_not=str(failure))
+        if any(each.get("is_absent") for each in words):
+            self.given_up[operator.name] = "a rank has waited for others before, and runs the body"
+            return CustomVerdict(why_not=self.given_up[operator.name])
         if why := _why_no_race(words):
             return CustomVerdict(why_not=why)
         if (forced := _checked_force(operator, words)) == _BODY:
@@ -274,7 +326,8 @@ class _Cells:
         race = CustomRace(self.place, process_group, self.device, share, meeting, limit_s, BUDGET_S)
         with race.session(), _on_device(self.device):
             verdict = self._raced(race, operator, values, verdict, forced)
-        if path and not (verdict.why_not or verdict.is_from_file or forced):
+        # A function that was dropped is checked again by the next process: the reason may be gone.
+        if path and not (verdict.why_not or verdict.dropped or verdict.is_from_file or forced):
             verdict_file.write(path, {digest: dataclasses.asdict(verdict)})
         return verdict
 
@@ -282,6 +335,10 @@ class _Cells:
         self, race: CustomRace, operator: CustomOperator, values: dict[str, Any], known: CustomVerdict | None, forced: str
     ) -> CustomVerdict:
         verdict = race.run(operator, values, forced) if known is None else known
+        if known is not None and known.winner:
+            # Code that the function calls may have changed since it was measured: its values are checked in each process.
+            checked = race.run(operator, values, known.winner)
+            verdict = known if checked.winner else dataclasses.replace(checked, is_forced=False)
         if verdict.winner and self.own is None:
             try:
                 self.own = race.take_group()
@@ -312,8 +369,8 @@ class _Cells:
 
 
 def _why_no_race(words: list[Word]) -> str:
-    if any(each.get("is_absent") for each in words):
-        return "a rank has waited for others before, and runs the body"
+    if any(each["numerics"] != "any" for each in words):
+        return "numerics is not any, and a function may give other bits than the body"
     for rank, each in enumerate(words):
         if each["version"] != words[0]["version"]:
             return f"rank {rank} of the process group has registered other functions than rank 0"
@@ -383,7 +440,7 @@ def _cells_of(name: str, process_group: Any, device: int) -> _Cells | None:
     with _lock:
         of_group = _cells.setdefault(process_group, {})
         if device not in of_group:
-            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group)
+            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group) or function_choices.is_own(name)
             of_group[device] = None if is_alone else _Cells(name, process_group, device)
         return of_group[device]
 
