@@ -18,12 +18,13 @@ const std::set<std::string> kOneShotKernel = {"all_reduce_one_shot_rows.cu"};
 
 TEST(JudgedChoicesTest, SortsTheChoicesThatHaveRun) {
   const auto explained = nlohmann::json::parse(R"({"measured": [{"choices": [
-      {"choice": "cuda/one_shot_rows?cluster=1&fuse=1.2", "outcome": "measured", "time_us": 3.5},
+      {"choice": "cuda/one_shot_rows?cluster=1&fuse=1.2", "outcome": "timed", "time_us": 3.5},
       {"choice": "cuda/two_shot_rows?cluster=1&fuse=1.2", "outcome": "wrong_result"},
-      {"choice": "cuda/two_shot_rows?cluster=2&fuse=1.2", "outcome": "refused"},
+      {"choice": "cuda/two_shot_rows?cluster=2&fuse=1.2", "outcome": "precompile_failed",
+       "time_us": 0},
       {"choice": "cuda/one_shot_leaves?threads=512&fuse=1", "outcome": "wrong_result"},
       {"choice": "cuda/one_shot?threads=512", "outcome": "wrong_result"},
-      {"choice": "cuda/two_shot?threads=512", "outcome": "measured", "time_us": 4}]}]})");
+      {"choice": "cuda/two_shot?threads=512", "outcome": "timed", "time_us": 4}]}]})");
   const JudgedChoices judged = JudgedOf(explained);
   EXPECT_EQ(judged.right, std::vector<std::string>{"cuda/one_shot_rows?cluster=1&fuse=1.2"});
   EXPECT_EQ(judged.wrong, std::vector<std::string>{"cuda/two_shot_rows?cluster=1&fuse=1.2"});
