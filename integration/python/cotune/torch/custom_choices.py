@@ -49,7 +49,7 @@ class CustomOperator:
       group: the argument that is the name of the process group.
       ways: the functions, in the order of registration.
       threshold: a function runs if it is faster than the body by more than this factor.
-      input_gen_fns: make operands from the fake tensors of arguments, by the names of these.
+      input_gen_fns: make operands like the tensors of arguments, by the names of these.
     """
 
     name: str
