@@ -64,3 +64,19 @@ def judged(cells: list[dict]) -> list[Judged]:
         ratios[model, tokens, way] += [each / of for each, of in zip(us, without, strict=True)]
         runs[model, tokens, way] += 1
     return [Judged(*key, *interval_of(each), runs[key]) for key, each in ratios.items()]
+
+
+def closest_to_slower(cells: list[dict]) -> str:
+    """A sentence about the ratio whose interval reaches furthest, "" if nothing was compared."""
+    found = judged(cells)
+    if not found:
+        return ""
+    slower = sum(each.is_slower for each in found)
+    worst = max(found, key=lambda each: each.high)
+    runs = "1 run" if worst.runs == 1 else f"{worst.runs} runs"
+    way = "CUDA graphs" if worst.way.startswith("compile_graphs") else "compile"
+    return (
+        f"By 99 % intervals over {runs}, {slower or 'none'} of {len(found)} ratios {'lie' if slower > 1 else 'lies'} above 1; the "
+        f"interval that reaches furthest is that of {worst.model} of {worst.tokens} {'token' if worst.tokens == 1 else 'tokens'}, "
+        f"{way}: {worst.middle:.3f}, from {worst.low:.3f} to {worst.high:.3f}."
+    )

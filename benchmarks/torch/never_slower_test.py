@@ -4,7 +4,7 @@ import itertools
 import math
 import unittest
 
-from never_slower import interval_of, judged
+from never_slower import closest_to_slower, interval_of, judged
 
 
 def cell(way: str, us: list[float], run: int = 0) -> dict:
@@ -43,6 +43,18 @@ class NeverSlowerTest(unittest.TestCase):
         (found,) = judged([cell("compile", us), cell("compile_cotune", mixed)])
         self.assertGreater(found.middle, 1)
         self.assertFalse(found.is_slower)
+
+    def test_a_sentence_names_the_interval_that_reaches_furthest(self):
+        self.assertEqual(closest_to_slower([]), "")
+        us = [1.0] * 15
+        graphs = [cell("compile_graphs", us), cell("compile_graphs_cotune", [0.9] * 7 + [0.95] * 8)]
+        others = [cell("compile", us), cell("compile_cotune", [0.5] * 15)]
+        self.assertEqual(
+            closest_to_slower(others + graphs),
+            "By 99 % intervals over 1 run, none of 2 ratios lies above 1; the interval that reaches furthest is that of block of 4 "
+            "tokens, CUDA graphs: 0.950, from 0.900 to 0.950.",
+        )
+        self.assertIn("1 of 2 ratios lies above 1", closest_to_slower(graphs + [others[0], cell("compile_cotune", [1.1] * 15)]))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,10 @@ import json
 import pathlib
 import statistics
 import sys
+import textwrap
 
 import first_run_table
+import never_slower
 
 # The names of the comments around the section of each command.
 PLACES = {False: "PyTorch", True: "First calls of PyTorch"}
@@ -52,6 +54,8 @@ def section(run: dict) -> list[str]:
     for model in dict.fromkeys(cell["model"] for cell in run["cells"]):
         if model != "operator":
             lines += table(run["cells"], model)
+    if sentence := never_slower.closest_to_slower(run["cells"]):
+        lines += [*textwrap.wrap(sentence, 100), ""]
     costs = {cell["way"]: statistics.median(cell["us"]) for cell in run["cells"] if cell["model"] == "operator"}
     if costs:
         lines += [
