@@ -194,13 +194,22 @@ std::optional<LocalMemory> LocalMemoryOf(const std::string& log) {
 int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
   const auto on = [&](std::string_view transport) { return spec.transport == transport; };
   const bool is_for_8 = spec.world_size == 8;
+  const bool is_unrolled = spec.unroll == 4;
   const std::pair<bool, int> known[] = {
       // Shapes are chosen on sm_90.
-      {architecture == "sm_80", 400},   {architecture == "sm_100", 300},
-      {is_for_8 && on("flagged"), 96},  {is_for_8 && on("zero_copy"), 112},
-      {is_for_8 && on("lamport"), 224}, {spec.unroll == 4 && on("lamport"), 64},
-      {spec.threads <= 256, 32},        {on("escape"), spec.unroll > 1 ? 96 : 24},
-      {is_for_8 && on("escape"), 240},  {on("zero_copy") || on("copy_engine"), 32},
+      {architecture == "sm_80", 400},
+      {architecture == "sm_100", 608},
+      {is_for_8 && on("flagged"), 96},
+      {spec.unroll > 1 && on("flagged"), 24},
+      {is_for_8 && on("lamport"), 224},
+      {is_unrolled && on("lamport"), 96},
+      {spec.threads <= 256, 32},
+      {on("escape"), spec.unroll > 1 ? 96 : 28},
+      {is_for_8 && on("escape"), 240},
+      {is_unrolled && on("escape"), 184},
+      {on("zero_copy"), 32},
+      {is_for_8 && on("zero_copy"), 112},
+      {on("copy_engine"), 32},
   };
   int bytes_max = 0;
   for (const auto& [is_known, bytes] : known) {
