@@ -69,8 +69,8 @@ class Cotune : public Contender {
     for (const auto& size : explanation.at("measured")) {
       if (size.at("bytes") != explanation.at("bytes")) continue;
       for (const auto& choice : size.at("choices")) {
+        if (choice.at("time_us").is_null()) continue;  // it failed
         const double us = choice.at("time_us");
-        if (us <= 0) continue;  // it failed
         const auto [at, is_new] = times.try_emplace(AlgorithmOf(choice.at("choice")), us);
         if (!is_new) at->second = std::min(at->second, us);
       }

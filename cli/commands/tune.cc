@@ -46,7 +46,8 @@ int PrintTune(const TuneReport& report, const JobMemory& memory, int local_ranks
   if (summary.unsteady_cells > 0) {
     console.Warn(fmt::format(
         "{} of {} are unsteady: there the default choice runs, and the next tune measures again. "
-        "Tune while the machine is idle, or believe such times by --keep-unsteady on",
+        "Tune while the machine is idle, with a larger --budget if one ended a measurement, or "
+        "believe times that vary by --keep-unsteady on",
         summary.unsteady_cells, Counted(summary.measured_cells, "measured cell")));
   }
   if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);

@@ -19,6 +19,11 @@ int64_t TimeOfCall(const RacingChoice& choice) {
   return choice.call_ns > 0 ? choice.call_ns : choice.check_ns;
 }
 
+// The time of a call in the samples, if there are any.
+int64_t TimeOfCall(const RacingChoice& choice, const std::vector<int64_t>& samples_ns) {
+  return samples_ns.empty() ? TimeOfCall(choice) : MedianWithInterval(samples_ns).median_ns;
+}
+
 }  // namespace
 
 int32_t SampleRepetitions::CallsFor(int64_t call_ns) const {
@@ -37,22 +42,22 @@ void SampleRepetitions::Shorten(std::span<RacingChoice> choices) const {
   }
 }
 
-bool SampleRepetitions::Lengthen(std::span<RacingChoice> choices, const Race& race) const {
-  std::vector<int32_t> calls(choices.size());
-  bool is_longer = false;
+bool SampleRepetitions::HasShortSamples(std::span<const RacingChoice> choices,
+                                        const Race& race) const {
   for (size_t i = 0; i < choices.size(); ++i) {
     if (!race.is_racing(i)) continue;
-    const int64_t median_ns = MedianWithInterval(race.samples_ns(i)).median_ns;
-    if (median_ns > 0) choices[i].call_ns = median_ns;
-    calls[i] = CallsFor(TimeOfCall(choices[i]));
-    const bool is_worth_it =
-        calls[i] > kShortCallsMin && calls[i] >= 2 * choices[i].verdict.repetitions;
-    is_longer = is_longer || is_worth_it;
+    const int32_t calls = CallsFor(TimeOfCall(choices[i], race.samples_ns(i)));
+    if (calls > kShortCallsMin && calls >= 2 * choices[i].verdict.repetitions) return true;
   }
-  if (!is_longer) return false;
+  return false;
+}
+
+bool SampleRepetitions::Lengthen(std::span<RacingChoice> choices, const Race& race) const {
+  if (!HasShortSamples(choices, race)) return false;
   for (size_t i = 0; i < choices.size(); ++i) {
     if (!race.is_racing(i)) continue;
-    choices[i].verdict.repetitions = calls[i];
+    choices[i].call_ns = TimeOfCall(choices[i], race.samples_ns(i));
+    choices[i].verdict.repetitions = CallsFor(choices[i].call_ns);
     choices[i].verdict.skews_ns.clear();
   }
   return true;

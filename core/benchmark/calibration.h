@@ -31,9 +31,11 @@ class SampleRepetitions {
 
   // Gives each choice the calls of a short sample.
   void Shorten(std::span<RacingChoice> choices) const;
-  // Gives each choice that still races the calls of a sample, by the times of its short ones, and
-  // returns true; or does nothing and returns false if no choice gets twice the calls that it has,
-  // so that its samples are nearly as good.
+  // Returns true if a sample of a choice that still races has at most half of the calls that fill
+  // a sample, by the time of a call in its samples. Others are nearly as good as full ones.
+  bool HasShortSamples(std::span<const RacingChoice> choices, const Race& race) const;
+  // Gives each choice that still races the calls that fill a sample, and returns true; or does
+  // nothing and returns false if there are no short samples.
   bool Lengthen(std::span<RacingChoice> choices, const Race& race) const;
 
   // Raises the repetitions of every choice of this round whose sample shows that there are too few

@@ -52,6 +52,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
   COTUNE_RETURN_IF_ERROR(race.Run(choices_, rules_, budget_ns_, total_budget_ns_));
+  has_short_samples_ = race.has_short_samples();
 
   CellResult result;
   result.problem = problem;

@@ -48,6 +48,8 @@ class CellBenchmark {
   int64_t start_window_ns() const { return start_window_ns_; }
   // Returns true if the race has short samples alone, so that another one has to decide.
   bool has_only_qualified() const { return rules_.only_qualifies; }
+  // As RaceLoop has it.
+  bool has_short_samples() const { return has_short_samples_; }
 
  private:
   Result<DecidedCell> RunStages(const Program& program, const Problem& problem,
@@ -64,6 +66,7 @@ class CellBenchmark {
   std::vector<RacingChoice> choices_;
   CellSteps steps_;
   int64_t start_window_ns_;
+  bool has_short_samples_ = false;
 };
 
 }  // namespace cotune

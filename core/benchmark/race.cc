@@ -154,7 +154,8 @@ void Race::EliminateBeyondLimit() {
   for (const FieldLimit& each : rules_.limits) {
     if (rounds_ >= begin(each)) limit = &each;
   }
-  if (limit == nullptr) return;
+  const size_t leader = Leader();
+  if (limit == nullptr || leader == SIZE_MAX) return;
   // A choice of few samples may be the fastest.
   const double enough = std::min<double>(begin(*limit), rules_.min_rounds);
   std::vector<std::pair<int64_t, size_t>> by_time;
@@ -165,8 +166,12 @@ void Race::EliminateBeyondLimit() {
     }
   }
   std::sort(by_time.begin(), by_time.end());
+  // Short samples do not show which of two close choices is faster.
+  const double margin = is_qualifying_ ? 1 + rules_.qualifying_margin_percent / 100 : 0;
+  const double bar_ns = margin * static_cast<double>(choices_[leader].interval.median_ns);
   for (size_t at = limit->choices; at < by_time.size(); ++at) {
-    choices_[by_time[at].second].state = State::kEliminated;
+    const auto [median_ns, index] = by_time[at];
+    if (static_cast<double>(median_ns) > bar_ns) choices_[index].state = State::kEliminated;
   }
 }
 

@@ -37,8 +37,9 @@ struct RaceRules {
   int32_t qualifying_rounds = 0;
   // The race ends with these rounds: another one has samples of full length.
   bool only_qualifies = false;
-  // These rounds eliminate only a choice whose interval lies so far above the leader: the time of a
-  // call in a short sample may differ by a few percent from that in a longer one.
+  // These rounds eliminate only a choice whose interval lies so far above the leader, and the
+  // limits only one whose median does: the time of a call in a short sample may differ by a few
+  // percent from that in a longer one.
   double qualifying_margin_percent = 5.0;
   // Eliminates a choice, the default excepted, whose time by the leader's of the same round has its
   // 99 % interval above 1 less this: it can hardly be faster by more.

@@ -87,14 +87,16 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
       if (choices[i].has_failed) race.Disqualify(i);
     }
     race.AddRound(order, times_ns);
-    const bool has_enough = race.counted_rounds() >= rules.min_rounds;
-    is_cut_short_ = is_all_spent && !has_enough;
     const bool has_qualified = race.HasQualified();
-    if (is_all_spent || (is_spent && has_enough) || (has_qualified && rules.only_qualifies)) {
+    if (is_all_spent || (has_qualified && rules.only_qualifies)) {
       race.Stop();
     } else if (has_qualified) {
       race.EndQualifying(repetitions_.Lengthen(choices, race));
     }
+    const bool has_enough = race.counted_rounds() >= rules.min_rounds;
+    if (is_spent && has_enough && !race.is_qualifying()) race.Stop();
+    has_short_samples_ = race.is_qualifying() && repetitions_.HasShortSamples(choices, race);
+    is_cut_short_ = is_all_spent && (!has_enough || has_short_samples_);
   }
   WriteTimes(race, choices);
   return {};

@@ -42,13 +42,16 @@ class RaceLoop {
 
   // Races the choices that have not failed and writes samples, times and outcomes into the verdicts
   // of all. The budgets are by the time of the job, from now on; 0: none. Once budget_ns is spent,
-  // the race ends when all choices have min_rounds rounds; once total_budget_ns is spent, which all
-  // cells share, it ends with the round.
+  // the race ends when all choices have min_rounds rounds of samples that decide; once
+  // total_budget_ns is spent, which all cells share, it ends with the round.
   Status Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns,
              int64_t total_budget_ns = 0);
 
-  // Returns true if the budget ended the race before its choices had min_rounds rounds.
+  // Returns true if the budget ended the race before its choices had min_rounds rounds of samples
+  // that decide.
   bool is_cut_short() const { return is_cut_short_; }
+  // Returns true if the race ended with short samples, which do not decide.
+  bool has_short_samples() const { return has_short_samples_; }
 
  private:
   // Times of one round in the order given; 0 for a choice that failed. A sample that a rank started
@@ -72,6 +75,7 @@ class RaceLoop {
   StartWindow& window_;
   bool is_qualifying_ = false;  // this round
   bool is_cut_short_ = false;
+  bool has_short_samples_ = false;
 };
 
 }  // namespace cotune

@@ -1,6 +1,8 @@
 #include "core/benchmark/race_loop.h"
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "core/testing/cell_on_ranks.h"
 #include "gmock/gmock.h"
@@ -98,6 +100,78 @@ TEST(RaceLoopTest, TheFirstOfTwoHeatsHasShortSamplesAlone) {
       EXPECT_EQ(verdict.samples_ns.size(), races_again ? 8u : 5u);
       EXPECT_EQ(verdict.outcome, races_again ? Outcome::kTimed : Outcome::kOutpaced);
     }
+    EXPECT_TRUE(loop.has_short_samples());
+    EXPECT_FALSE(loop.is_cut_short());
+  });
+}
+
+// Races ManyChoices by the rules of the heat, and checks what rank 0 finds.
+void RaceMany(Heat heat, int64_t budget_ns, int64_t total_budget_ns,
+              const std::function<void(const RaceLoop&, const std::vector<RacingChoice>&)>& check) {
+  RunOnPreparedRanks(ManyChoices(), [&](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 10, 10'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), heat);
+    ASSERT_TRUE(loop.Run(cell.choices, rules, budget_ns, total_budget_ns).has_value());
+    if (cell.parts.exchange.rank() == 0) check(loop, cell.choices);
+  });
+}
+
+TEST(RaceLoopTest, ASpentBudgetOfTheCellEndsNoRaceWithShortSamples) {
+  RaceMany(Heat::kLast, 1, 0, [](const RaceLoop& loop, const std::vector<RacingChoice>& choices) {
+    EXPECT_FALSE(loop.is_cut_short());
+    EXPECT_FALSE(loop.has_short_samples());
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_GE(choices[i].verdict.repetitions, 9) << i;
+      EXPECT_EQ(choices[i].verdict.samples_ns.size(), 8u) << i;
+    }
+  });
+}
+
+// The budget ends the race after each of its rounds in turn, also directly before and after the
+// short samples are discarded. A step takes a millisecond, and a round 5 to 14 of them.
+TEST(RaceLoopTest, WheneverTheBudgetEndsTheRaceChoicesHaveTimes) {
+  bool has_been_short = false;
+  bool has_been_long = false;
+  bool has_ended = false;
+  for (int64_t budget_ns = 1'000'000; !has_ended; budget_ns += 4'000'000) {
+    ASSERT_LT(budget_ns, 1'000'000'000);
+    SCOPED_TRACE(budget_ns);
+    RaceMany(
+        Heat::kLast, 0, budget_ns,
+        [&](const RaceLoop& loop, const std::vector<RacingChoice>& choices) {
+          for (const size_t i : {0, 1, 2, 12}) {
+            EXPECT_GT(choices[i].verdict.median_ns, 0) << i;
+            EXPECT_EQ(choices[i].verdict.skews_ns.size(), choices[i].verdict.samples_ns.size());
+          }
+          const bool is_short = choices[0].verdict.repetitions == 2;
+          EXPECT_EQ(loop.has_short_samples(), is_short);
+          EXPECT_EQ(loop.is_cut_short(), is_short || choices[0].verdict.samples_ns.size() < 8u);
+          has_been_short = has_been_short || is_short;
+          has_been_long = has_been_long || (!is_short && loop.is_cut_short());
+          has_ended = !loop.is_cut_short();
+        });
+  }
+  EXPECT_TRUE(has_been_short);
+  EXPECT_TRUE(has_been_long);
+}
+
+// A call of a whole sample: a short sample has the two calls that a full one has.
+TEST(RaceLoopTest, SamplesOfLongCallsAreNotShort) {
+  CellScript script = ManyChoices();
+  for (ScriptedChoice& choice : script.choices) choice = ChoiceOfCost(choice.name, 100'000);
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 2, 100'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kFirstOfTwo);
+    ASSERT_TRUE(rules.only_qualifies);
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    EXPECT_FALSE(loop.has_short_samples());
+    EXPECT_EQ(cell.choices[0].verdict.repetitions, 2);
   });
 }
 

@@ -229,6 +229,26 @@ TEST(RaceTest, SamplesOfQualifyingAreDiscardedAndDoNotEliminateTheDefault) {
   EXPECT_TRUE(race.is_eliminated(1));
 }
 
+// The limit is one form. A second one is within 5 % of it, a third one is not.
+TEST(RaceTest, ALimitKeepsAFormThatShortSamplesDoNotTellFromTheLeader) {
+  for (const int32_t qualifying_rounds : {0, 8}) {
+    SCOPED_TRACE(qualifying_rounds);
+    Race race(3, SIZE_MAX,
+              RaceRules{.cuts = {}, .limits = {{0.5, 1}}, .qualifying_rounds = qualifying_rounds});
+    for (size_t i = 0; i < 3; ++i) race.Limit(i);
+    const int64_t times_ns[] = {104'900, 100'000, 105'100};
+    for (int round = 0; round < 4; ++round) {
+      std::vector<int64_t> of_round_ns;
+      for (const size_t choice : race.NextRound()) of_round_ns.push_back(times_ns[choice]);
+      ASSERT_EQ(of_round_ns.size(), 3u);
+      race.AddRound(of_round_ns);
+    }
+    EXPECT_EQ(race.is_racing(0), qualifying_rounds > 0) << "4.9 % slower";
+    EXPECT_TRUE(race.is_racing(1));
+    EXPECT_TRUE(race.is_eliminated(2)) << "5.1 % slower";
+  }
+}
+
 // The calls of a sample are so long that a short one has as many.
 TEST(RaceTest, SamplesThatAreAsLongCount) {
   Race race(4, SIZE_MAX, RaceRules{.cuts = {}, .qualifying_rounds = 8});

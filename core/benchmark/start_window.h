@@ -19,8 +19,8 @@ class StartWindow {
  public:
   static constexpr int64_t kFirstWindowNs = 250'000;
 
-  // window_ns: as an earlier race has left it. Ranks are released one after another, so that more
-  // of them may need a longer window.
+  // window_ns: as an earlier race has left it. Ranks are released one after another, so that the
+  // window of more ranks may become longer: 0.5 ms and 10 us for each rank.
   explicit StartWindow(StartMode mode, int64_t window_ns = kFirstWindowNs, int ranks = 0)
       : mode_(mode), window_ns_(window_ns), ranks_(ranks) {}
 

@@ -54,12 +54,11 @@ Status TieBreak::Run(std::span<RacingChoice> choices, CellResult& cell) {
   std::vector<RacingChoice> entrants = Entrants(choices, tied, cell, repetitions);
   ChoiceRuns runs(parts_, problem_, buffers_, steps_, kOneCopy);
   ChoiceRemoval removal(parts_, problem_, entrants);
-  // Nobody is cut: medians of the same rounds can be compared, others may differ by what slowed the
-  // rounds.
-  RaceRules rules = RulesOfRace(parts_, entrants.size(), Heat::kLast);
-  rules.max_rounds = rules.min_rounds;
-  rules.cuts.clear();
-  rules.limits.clear();
+  // All choices have the same rounds of full samples, whatever the rules of the first race are,
+  // which held them for equal: only medians of the same rounds can be compared, because others may
+  // differ by what slowed the rounds.
+  const int32_t rounds = parts_.settings.min_rounds;
+  const RaceRules rules{.min_rounds = rounds, .max_rounds = rounds, .cuts = {}, .limits = {}};
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window_);
   if (Status raced = race.Run(entrants, rules, 0); !raced) return raced;
   for (size_t i = 0; i < tied.size(); ++i) {

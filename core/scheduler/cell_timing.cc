@@ -35,6 +35,15 @@ bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
   });
 }
 
+// Returns why a choice wins in a cell that has short samples alone.
+std::string WhyShortSamplesWin(const Winner& winner) {
+  return fmt::format(
+      "{}, {:.1f} us: the budget ended the measurement after rounds of short samples, which do not "
+      "show which choice is the fastest; the next tune measures this size again",
+      winner.id == winner.fallback ? "the default" : "the fastest, without a default",
+      static_cast<double>(winner.median_ns) / 1e3);
+}
+
 }  // namespace
 
 int64_t CellTiming::BudgetOfNextCellNs() const {
@@ -109,9 +118,14 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   Result<DecidedCell> decided = Benchmark(cell, problem, fmt::format("cell {}", cells_done_),
                                           has_heats ? Heat::kFirstOfTwo : Heat::kLast,
                                           has_heats ? (budget_ns + 1) / 2 : budget_ns);
-  if (!decided || !has_heats) return decided;
-  const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
-  COTUNE_RETURN_IF_ERROR(RaceCombinations(cell, problem, end_ns, *decided));
+  if (decided && has_heats) {
+    const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
+    COTUNE_RETURN_IF_ERROR(RaceCombinations(cell, problem, end_ns, *decided));
+  }
+  if (!decided || !decided->winner || !has_short_samples_) return decided;
+  decided->cell.is_unsteady = true;
+  decided = Decide(std::move(decided->cell), SelectionRules::Of(state_.settings));
+  if (decided->winner) decided->winner->why = WhyShortSamplesWin(*decided->winner);
   return decided;
 }
 
@@ -183,14 +197,18 @@ Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, const Pr
 
 Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
                                     std::optional<int64_t> end_ns, DecidedCell& decided) {
-  const auto is_budget_spent = [&] { return end_ns && now_ns_ >= *end_ns; };
+  // A cell that is begun is measured well enough to be decided.
+  const bool has_decided = !has_short_samples_;
+  const auto is_budget_spent = [&] {
+    return has_decided ? end_ns && now_ns_ >= *end_ns : IsBudgetSpent();
+  };
   if (!decided.winner || is_budget_spent()) return {};
   COTUNE_TRY(const bool has_combinations, CallCombinations(cell, problem, decided));
   // The combinations were compiled within the budget of the cell.
   if (!has_combinations || cell.callers.empty() || is_budget_spent()) return {};
   COTUNE_TRY(DecidedCell second,
              Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), Heat::kLast,
-                       end_ns ? *end_ns - now_ns_ : 0));
+                       end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
   decided = Decide(JoinHeats(std::move(decided.cell), std::move(second.cell)),
@@ -287,6 +305,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   now_ns_ = benchmark.elapsed_ns();
   state_.start_window_ns = benchmark.start_window_ns();
   has_only_qualified_ = benchmark.has_only_qualified();
+  has_short_samples_ = benchmark.has_short_samples();
   if (start_mode_ != decided->cell.start_mode) {
     WarnOfBusyProcessors(CellInWords(cell.place.node->program(), problem), decided->cell);
   }

@@ -53,7 +53,8 @@ class CellTiming final : public CellTimer {
   // none.
   Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label,
                                 Heat heat, int64_t budget_ns);
-  // The race of a cell, with its second heat if it has one. budget_ns: as in Benchmark.
+  // The race of a cell, with its second heat if it has one. Marks the cell as unsteady if the
+  // budget ends it with short samples, which do not decide. budget_ns: as in Benchmark.
   Result<DecidedCell> MeasureOnce(TuneCell& cell, const Problem& problem, int64_t budget_ns);
   // Measures the cell a second time if its times are unsteady and the budget allows it, and marks
   // it if they are unsteady again.
@@ -73,8 +74,9 @@ class CellTiming final : public CellTimer {
   ProcessorTimes EarlierTimes(const ProcessorTimes& now);
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
   // the cell anew. Does nothing if the first heat has no winner, or has decided and no combination
-  // is left, or if the budget is spent at the beginning or by compiling: it ends at `end_ns`, on
-  // the clock of now_ns_.
+  // is left, or if the budget is spent at the beginning or by compiling: that of all cells if the
+  // first heat has short samples alone, and else that of the cell, which ends at `end_ns`, on the
+  // clock of now_ns_.
   Status RaceCombinations(TuneCell& cell, const Problem& problem, std::optional<int64_t> end_ns,
                           DecidedCell& decided);
   // Makes the callers of the second heat ready: the combinations, and those that they have to beat,
@@ -100,6 +102,7 @@ class CellTiming final : public CellTimer {
   int64_t now_ns_;
   int32_t cells_done_ = 0;
   bool has_only_qualified_ = false;  // the latest heat, as CellBenchmark reports
+  bool has_short_samples_ = false;   // the same
   // At the beginnings of this cell and of those before it, as far back as EarlierTimes needs them.
   std::deque<ProcessorTimes> begins_;
 };

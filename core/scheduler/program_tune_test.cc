@@ -499,6 +499,60 @@ TEST(ProgramTuneTest, WhatCompilingTheCombinationsTakesIsOfTheBudget) {
   }
 }
 
+// Notes why the winners of the recorded cells win.
+class NotedReasons final : public KnownCells {
+ public:
+  std::optional<CellResult> Find(const Problem& /*problem*/) override { return std::nullopt; }
+  Status Record(const CellResult& /*cell*/, const Winner& winner) override {
+    reasons.push_back(winner.why);
+    return {};
+  }
+  std::vector<LeftOutChoice> Begin() override { return {}; }
+  std::vector<std::string> reasons;
+};
+
+// Compiling the combinations takes the rest of the budget, so that the cell has short samples
+// alone.
+TEST(ProgramTuneTest, ShortSamplesAloneDecideNoCell) {
+  Tune tune = TuneOfSequence();
+  tune.settings.budget_ns = 10'000'000'000;
+  tune.on_step = [](int, std::string_view step, int64_t) -> int64_t {
+    return step == kCompiledStep ? 10'000'000'000 : 0;
+  };
+  NotedReasons reasons;
+  tune.known = &reasons;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way0") << "the default";
+    ASSERT_EQ(view.cells.size(), 1u);
+    EXPECT_TRUE(view.cells[0].is_unsteady);
+    EXPECT_EQ(VerdictOf(view.cells[0], "way3+scripted/way0").samples_ns.size(), 8u)
+        << "enough for an interval, and faster than the default";
+    EXPECT_EQ(view.outcome->unsteady_cells, 1);
+  }
+  EXPECT_EQ(reasons.reasons, (std::vector<std::string>{
+                                 "the default, 200.0 us: the budget ended the measurement after "
+                                 "rounds of short samples, which do not show which choice is the "
+                                 "fastest; the next tune measures this size again"}));
+}
+
+// The first cell takes more than its half of the budget before its second heat, and the second heat
+// runs nevertheless.
+TEST(ProgramTuneTest, ACellThatHasUsedItsShareOfTheBudgetIsDecidedByItsSecondHeat) {
+  Tune tune = TuneOfSequence();
+  tune.node_sizes = {{4096, 3072}};
+  tune.settings.budget_ns = 20'000'000'000;
+  tune.on_step = [](int, std::string_view step, int64_t) -> int64_t {
+    return step == kCompiledStep ? 11'000'000'000 : 0;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    ASSERT_GE(view.cells.size(), 1u);
+    EXPECT_EQ(view.cells[0].verdicts.size(), 26u);
+    EXPECT_FALSE(view.cells[0].is_unsteady);
+  }
+}
+
 // A rank may compile for all of warm_timeout, and the others wait for it as long again.
 TEST(ProgramTuneTest, TheMeetingAfterCompilingHasTimeOfItsOwn) {
   Tune tune = TuneOfSequence();

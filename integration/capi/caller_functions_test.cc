@@ -78,6 +78,7 @@ class CallerFunctionsTest : public ::testing::TestWithParam<int> {
       if (rank == 0) line = LineOf(explained, choice);
     });
     EXPECT_FALSE(line.is_null());
+    EXPECT_TRUE(line.contains("time_us") && line["time_us"].is_null()) << line.dump();
     return line;
   }
 

@@ -705,8 +705,8 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  *   beyond has the choice of the nearest one.
  * - measured: on a rank that knows, for each measured size of the row bytes, winner, time_us, why,
  *   choices [{choice, outcome, is_default, numerics, time_us, warm_time_us, wrong, reason}], and
- *   refusals [{choice, reason}]. warm_time_us: with buffers in the cache, of choices that tied;
- * else null.
+ *   refusals [{choice, reason}]. time_us: null for a choice that failed or was wrong, and so has no
+ *   time. warm_time_us: with buffers in the cache, of choices that tied; else null.
  */
 COTUNE_API cotune_result cotune_explain_json(cotune_group* group, const cotune_call* call,
                                              char* buffer, size_t size, size_t* length);

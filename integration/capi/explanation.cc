@@ -36,21 +36,22 @@ const char* SourceName(const CallExplanation& call) {
   return call.table_choice_refused.empty() ? "default" : "default_after_refusal";
 }
 
-double Microseconds(int64_t time_ns) { return static_cast<double>(time_ns) / 1e3; }
+// Null: nothing was timed.
+Json Microseconds(int64_t time_ns) {
+  return time_ns <= 0 ? Json(nullptr) : Json(static_cast<double>(time_ns) / 1e3);
+}
 
 Json MeasuredJson(const DatabaseEntry& entry) {
   Json choices = Json::array();
   for (const Verdict& verdict : entry.cell.verdicts) {
-    choices.push_back(
-        {{"choice", verdict.id.text()},
-         {"outcome", OutcomeName(verdict.outcome)},
-         {"is_default", verdict.is_default},
-         {"numerics", verdict.numerics},
-         {"time_us", Microseconds(verdict.median_ns)},
-         {"warm_time_us",
-          verdict.warm_median_ns <= 0 ? Json(nullptr) : Json(Microseconds(verdict.warm_median_ns))},
-         {"wrong", verdict.wrong_elements},
-         {"reason", verdict.reason}});
+    choices.push_back({{"choice", verdict.id.text()},
+                       {"outcome", OutcomeName(verdict.outcome)},
+                       {"is_default", verdict.is_default},
+                       {"numerics", verdict.numerics},
+                       {"time_us", Microseconds(verdict.median_ns)},
+                       {"warm_time_us", Microseconds(verdict.warm_median_ns)},
+                       {"wrong", verdict.wrong_elements},
+                       {"reason", verdict.reason}});
   }
   Json refusals = Json::array();
   for (const Refusal& refusal : entry.cell.refusals) {

@@ -40,9 +40,10 @@ JudgedChoices JudgedOf(const nlohmann::json& explained) {
         (is_fused ? judged.leaves_wrong : judged.unfused_wrong).push_back(name);
       }
       if (!has_rows) continue;
-      // A choice that never ran is neither; its time is 0. A fault may keep a kernel from
+      // A choice that never ran is neither; its time is null. A fault may keep a kernel from
       // compiling.
-      const bool has_run = is_wrong || choice.value("time_us", 0.0) > 0;
+      const auto time_us = choice.find("time_us");
+      const bool has_run = is_wrong || (time_us != choice.end() && time_us->is_number());
       if (has_run) (is_wrong ? judged.wrong : judged.right).push_back(name);
     }
   }

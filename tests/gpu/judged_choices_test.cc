@@ -19,9 +19,10 @@ const std::set<std::string> kOneShotKernel = {"all_reduce_one_shot_rows.cu"};
 TEST(JudgedChoicesTest, SortsTheChoicesThatHaveRun) {
   const auto explained = nlohmann::json::parse(R"({"measured": [{"choices": [
       {"choice": "cuda/one_shot_rows?cluster=1&fuse=1.2", "outcome": "timed", "time_us": 3.5},
-      {"choice": "cuda/two_shot_rows?cluster=1&fuse=1.2", "outcome": "wrong_result"},
+      {"choice": "cuda/two_shot_rows?cluster=1&fuse=1.2", "outcome": "wrong_result",
+       "time_us": null},
       {"choice": "cuda/two_shot_rows?cluster=2&fuse=1.2", "outcome": "precompile_failed",
-       "time_us": 0},
+       "time_us": null},
       {"choice": "cuda/one_shot_leaves?threads=512&fuse=1", "outcome": "wrong_result"},
       {"choice": "cuda/one_shot?threads=512", "outcome": "wrong_result"},
       {"choice": "cuda/two_shot?threads=512", "outcome": "timed", "time_us": 4}]}]})");

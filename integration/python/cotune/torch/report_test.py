@@ -28,7 +28,7 @@ def _event(phase: int) -> library.Tune:
 PROGRAM = "program p; %x = input f32 [R, 8]; %y = all_reduce sum %x; return %y"
 
 
-def _choice(name: str, time_us: float, outcome: str = "timed", **more: object) -> dict:
+def _choice(name: str, time_us: float | None, outcome: str = "timed", **more: object) -> dict:
     return {
         "choice": name, "outcome": outcome, "is_default": False, "time_us": time_us, "warm_time_us": None, "reason": "", **more,
     }  # fmt: skip
@@ -63,7 +63,7 @@ class TableTest(unittest.TestCase):
         """Faster ones may have left the race, lost a heat, or be faster inside the noise."""
         answer = _answer(
             "runs", _choice("early", 900.0, "outpaced"), _choice("heat", 800.0, "lost_heat"), _choice("noise", 980.0),
-            _choice("runs", 1000.0, is_default=True), _choice("slow", 2000.0), _choice("broken", 0.0, "launch_failed"),
+            _choice("runs", 1000.0, is_default=True), _choice("slow", 2000.0), _choice("broken", None, "launch_failed"),
         )  # fmt: skip
         self.assertEqual(
             self._rows(answer),
