@@ -57,8 +57,8 @@ KernelUnit JoinedUnit(const std::vector<PartKernel>& kernels, size_t first) {
   return unit;
 }
 
-// Returns what is wrong with a kernel by the assembler's log; "" when nothing is. For sm_100 the
-// compiler of CUDA 13.0 spills 16 bytes of one part.
+// Returns what is wrong with a kernel by the assembler's log; "" when nothing is. The compiler of
+// CUDA 13.0 spills 16 bytes of one part for sm_100.
 std::string WrongIn(const std::string& log, size_t number, std::string_view architecture) {
   const int bytes_max = architecture == "sm_100" ? 16 : 0;
   const std::string symbol = fmt::format("Function properties for cotune_kernel_{}\n", number);
