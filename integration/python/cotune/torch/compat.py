@@ -293,6 +293,14 @@ def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str,
     return group
 
 
+def abort_collectives(group: Any) -> None:
+    """Ends the collectives of a group on GPUs that run on this rank. The group cannot be used any more.
+
+    destroy_process_group() takes it down afterwards.
+    """
+    need("torch.distributed", "ProcessGroup", "abort")(group)
+
+
 def overlap_passes() -> list[str]:
     """The options of Inductor that are on and that overlap, bucket or pipeline collectives."""
     config = inductor_config()
