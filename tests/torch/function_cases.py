@@ -1,4 +1,4 @@
-"""The cases of undeclared_ranks.py and function_ranks.py that run on each kind of device, and the results that they must have."""
+"""The cases of undeclared_ranks.py and function_ranks.py that run on the CPU and on GPUs, and the results that they must have."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Case:
       explains: patterns, each of which explain() must match on each rank.
       raced: choices that must have raced.
       left_out: choices that must not have raced, with patterns of the reason.
-      left_out_on_host: the same, for choices that are registered on host memory alone: on a GPU nothing ends a rank that waits
-        for their failure.
+      left_out_on_host: the same for functions that are registered on host memory alone. They fail on one rank before their
+        collectives, and on a GPU nothing ends the kernels of the other rank.
       has_no_functions: no choice may be a function.
       environment: variables of the ranks.
     """

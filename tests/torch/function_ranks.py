@@ -3,9 +3,10 @@
 usage: function_ranks.py CASE [--device cuda [--shared-gpus N]]
 
 CASE: "right": all functions are right, and each is forced once; "faulty": some are wrong, raise or do not return on rank 1
-alone (on a GPU, where nothing ends a rank that waits for them, those that raise or do not return are left out); "differs": rank 1 has another function; "slow": a function sleeps unless it is compiled, as the operator does;
-"uncompiled": Inductor can compile one function on rank 0 alone, and another one nowhere. Prints one JSON object on every rank:
-{"rank", "case", "device", "error": what differs from the eager values, or "", "choices": {choice: [outcome, reason]} of the functions, "times":
+alone (on a GPU all return: nothing ends the kernels of the other rank there); "differs": rank 1 has another function; "slow": a
+function sleeps unless it is compiled, as the operator does; "uncompiled": Inductor can compile one function on rank 0 alone, and
+another one nowhere. Prints one JSON object on every rank: {"rank", "case", "device", "error": what differs from the eager values,
+or "", "choices": {choice: [outcome, reason]} of the functions, "times":
 {choice: microseconds}, "runs": the choice that runs, "groups": the names of the process groups in which the functions
 communicated, "sleeps": how often the function of the case "slow" has slept in calls after the tune, "explains": the text of
 cotune.torch.explain()}. Options of enable() are in OPTIONS, as a JSON object.

@@ -82,6 +82,11 @@ class UndeclaredTest(unittest.TestCase):
         for each in self.run_ranks("indices", GENERATES="yes"):
             self.assertIn("runs python/pick_once", each["explains"])
 
+    def test_an_operator_whose_result_has_a_size_that_depends_on_data_runs_its_body(self):
+        for each in self.run_ranks("sizes"):
+            self.assertRegex(each["explains"], "runs its body: rank [01] could not infer the layout .*no sizes that depend on data")
+            self.assertEqual(each["runs"], 0)
+
     def test_a_result_has_the_layout_of_the_operator(self):
         self.run_case("permutes")
 

@@ -293,6 +293,14 @@ def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str,
     return group
 
 
+def waited(value: Any) -> Any:
+    """The tensor of a functional collective that has begun, when it has ended; another value as it is."""
+    begun = fetch("torch.distributed._functional_collectives", "AsyncCollectiveTensor")
+    if begun is None or not isinstance(value, begun):
+        return value
+    return need("torch.distributed._functional_collectives", "wait_tensor")(value.elem)
+
+
 def abort_collectives(group: Any) -> None:
     """Ends the collectives of a group on GPUs that run on this rank. The group cannot be used any more.
 

@@ -69,7 +69,7 @@ class CustomOperator:
         if way.run is None:
             return self.overload(**named)
         tensors = [named.pop(each) for each in self._leading_tensors]
-        return way.run(*tensors, **named)
+        return compat.waited(way.run(*tensors, **named))
 
     @functools.cached_property
     def _leading_tensors(self) -> tuple[str, ...]:
@@ -173,8 +173,8 @@ def key() -> tuple[tuple[str, str], ...]:
     return tuple(sorted((_replacement_name(each), str(each._schema)) for each in operators if of(each) is not None))
 
 
-# A function may wait for its GPU, or use memory that a CUDA graph must not have; its call would end the capture with an error. The
-# option is the same on all ranks, so that all of them run the body, also those on which PyTorch records no CUDA graph.
+# A function may wait for its GPU, which ends a capture with an error. The option is the same on all ranks, so that all of them run
+# the body, also a rank on which PyTorch records no CUDA graph.
 _CAPTURED = (
     "the graph is compiled for CUDA graphs (mode 'reduce-overhead' or the option triton.cudagraphs), in which functions do not run; "
     "compile it without them if a function is faster than the body in a CUDA graph"

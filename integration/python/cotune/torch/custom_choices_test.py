@@ -9,6 +9,8 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 import cotune.torch
 from cotune.torch import custom_choices, custom_race, decisions, declarations, graph_pass
@@ -97,6 +99,19 @@ class RegistrationTest(Test):
         x = torch.ones(2)
         operator.call(operator.ways[0], {"x": x, "bias": None, "scale": 2.0, "group_name": "model", "pieces": 3}, "own")
         given.assert_called_once_with(x, None, scale=2.0, group_name="own", pieces=3, chunk=4)
+
+    def test_the_result_of_a_functional_collective_is_waited_for(self) -> None:
+        def begins(x: torch.Tensor, group: str) -> torch.Tensor:
+            found = funcol.all_reduce(x, "sum", dist.group.WORLD)
+            self.assertIsInstance(found, funcol.AsyncCollectiveTensor)
+            return found
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        operator = self.register(ops.other.default, CustomOpConfig(begins))
+        found = operator.call(operator.ways[0], {"x": torch.tensor([1.0, 2.0]), "group": "model"}, "own")
+        self.assertIs(type(found), torch.Tensor)
+        self.assertEqual(found.tolist(), [1.0, 2.0])
 
     def test_the_version_follows_the_code_of_the_functions(self) -> None:
         def other(x: torch.Tensor, **others: Any) -> torch.Tensor:

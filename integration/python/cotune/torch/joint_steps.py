@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _TEXT_CHARACTERS_MAX = 300
-# How often a rank that waits for a GPU looks whether another rank has failed.
+# The time between two looks at whether another rank has failed, while this rank may wait for its GPU.
 _LOOK_S = 0.1
 
 # Gives the words of all ranks at a meeting of that name.
