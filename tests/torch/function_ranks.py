@@ -1,11 +1,12 @@
 """A rank under torchrun whose Python functions race for a custom operator.
 
-usage: function_ranks.py CASE
+usage: function_ranks.py CASE [--device cuda [--shared-gpus N]]
 
 CASE: "right": all functions are right, and each is forced once; "faulty": some are wrong, raise or do not return on rank 1
-alone; "differs": rank 1 has another function; "slow": a function sleeps unless it is compiled, as the operator does;
-"uncompiled": Inductor can compile one function on rank 0 alone, and another one nowhere. Prints one JSON object on every rank:
-{"rank", "error": what differs from the eager values, or "", "choices": {choice: [outcome, reason]} of the functions, "times":
+alone (on a GPU all return: nothing ends the kernels of the other rank there); "differs": rank 1 has another function; "slow": a
+function sleeps unless it is compiled, as the operator does; "uncompiled": Inductor can compile one function on rank 0 alone, and
+another one nowhere. Prints one JSON object on every rank: {"rank", "case", "device", "error": what differs from the eager values,
+or "", "choices": {choice: [outcome, reason]} of the functions, "times":
 {choice: microseconds}, "runs": the choice that runs, "groups": the names of the process groups in which the functions
 communicated, "sleeps": how often the function of the case "slow" has slept in calls after the tune, "explains": the text of
 cotune.torch.explain()}. Options of enable() are in OPTIONS, as a JSON object.
@@ -13,12 +14,14 @@ cotune.torch.explain()}. Options of enable() are in OPTIONS, as a JSON object.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import threading
 import time
 
+import placement
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
@@ -27,15 +30,22 @@ import cotune.torch
 from cotune.torch import CustomOpConfig, groups, report
 
 RANK = int(os.environ["RANK"])
+PARSER = argparse.ArgumentParser()
+PARSER.add_argument("case")
+placement.add_options(PARSER)
+OPTIONS = PARSER.parse_args()
 ROWS, COLUMNS = 6, 16
 SLEEP_S = 0.2
-found: dict = {"rank": RANK, "error": "", "choices": {}, "times": {}, "runs": "", "groups": [], "sleeps": 0}
+found: dict = {
+    "rank": RANK, "case": OPTIONS.case, "device": OPTIONS.device, "error": "", "choices": {}, "times": {}, "runs": "", "groups": [],
+    "sleeps": 0,
+}  # fmt: skip
 _awakes = threading.Event()
 
 
 @torch.library.custom_op("functions::all_reduce", mutates_args=())
 def all_reduce(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
-    if sys.argv[1] == "slow" and group_name != dist.group.WORLD.group_name:
+    if OPTIONS.case == "slow" and group_name != dist.group.WORLD.group_name:
         time.sleep(SLEEP_S)
     result = x.clone()
     op = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[how]
@@ -139,12 +149,12 @@ def layer(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 def given(call: int) -> torch.Tensor:
     """Small integers, whose sums are exact."""
     generator = torch.Generator().manual_seed(100 * call + RANK)
-    return torch.randint(-8, 8, (ROWS, COLUMNS), generator=generator).float()
+    return torch.randint(-8, 8, (ROWS, COLUMNS), generator=generator).float().to(OPTIONS.device)
 
 
 def run(calls: int) -> None:
     torch._dynamo.reset()
-    compiled, bias = torch.compile(layer, fullgraph=True), torch.full((1, COLUMNS), 2.0)
+    compiled, bias = torch.compile(layer, fullgraph=True), torch.full((1, COLUMNS), 2.0, device=OPTIONS.device)
     for call in range(calls):
         x = given(call)
         before = x.clone()
@@ -182,7 +192,9 @@ def register(case: str) -> None:
     if case == "uncompiled":
         configs = [CustomOpConfig(each) for each in (uneven, untraceable)]
     if case == "faulty":
-        configs += [CustomOpConfig(each) for each in (wrong, raises, hangs, silent, too_long)]
+        configs += [CustomOpConfig(each) for each in (wrong, silent, too_long)]
+        if OPTIONS.device == "cpu":
+            configs += [CustomOpConfig(each) for each in (raises, hangs)]
     if case == "differs" and RANK == 1:
         configs.pop()
     cotune.torch.register_custom_op_autotuning(all_reduce, configs)
@@ -190,9 +202,9 @@ def register(case: str) -> None:
 
 
 def main() -> int:
-    case = sys.argv[1]
+    case = OPTIONS.case
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    placement.placement_of(OPTIONS).begin()
     register(case)
     forced = {"force": json.loads(os.environ["FORCE"])} if "FORCE" in os.environ else {}
     cotune.torch.enable(tables=False, **forced, **json.loads(os.environ.get("OPTIONS", "{}")))

@@ -3,12 +3,9 @@
 import json
 import unittest
 
+import function_cases
+from function_cases import EAGER, RIGHT
 from testing.torchrun import Tree
-
-EAGER = ("python/by_library", "python/by_gathering?pieces=1", "python/by_gathering?pieces=3", "python/functions.all_reduce")
-COMPILED = ("python/by_library.compiled", "python/by_gathering.compiled?pieces=1", "python/by_gathering.compiled?pieces=3")
-RIGHT = EAGER + COMPILED
-RACED = ("timed", "outpaced", "lost_heat")
 
 
 class FunctionsTest(unittest.TestCase):
@@ -20,14 +17,18 @@ class FunctionsTest(unittest.TestCase):
         self.assertEqual([each["error"] for each in found], [""] * ranks)
         return found, ended
 
+    def run_case(self, name: str, ranks: int = 2):
+        case = function_cases.CASES[name]
+        found, ended = self.run_ranks(case.argument, ranks, **case.environment)
+        self.assertEqual([function_cases.errors(name, each) for each in found], [""] * ranks)
+        return found, ended
+
     def test_functions_race_beside_the_choices_of_backends(self):
         for ranks in (2, 4):
-            found, _ = self.run_ranks("right", ranks)
+            found, _ = self.run_case("declared_right", ranks)
             self.assertEqual(len({each["runs"] for each in found}), 1, "all ranks run one choice")
             for each in found:
                 self.assertEqual(sorted(each["choices"]), sorted(RIGHT))
-                for choice, (outcome, reason) in each["choices"].items():
-                    self.assertIn(outcome, RACED, f"{choice}: {reason}")
                 self.assertEqual(len(each["groups"]), 1, "one process group of their own")
                 self.assertNotIn("0", each["groups"], "which is not that of the model")
                 # The eager calls that the values are compared with: an all_reduce and an all_gather in each of 4 calls.
@@ -57,34 +58,15 @@ class FunctionsTest(unittest.TestCase):
                 self.assertRegex(each["explains"], r"python/slow\.compiled .* from the database")
 
     def test_a_function_that_one_rank_cannot_compile_races_as_it_is(self):
-        found, _ = self.run_ranks("uncompiled")
-        for each in found:
-            for choice in ("uneven", "untraceable"):
-                outcome, reason = each["choices"][f"python/{choice}"]
-                self.assertIn(outcome, RACED, f"{choice}: {reason}")
-            self.assertRegex(each["choices"]["python/uneven.compiled"][1], "rank 1: Inductor cannot compile.*graph_break")
-            self.assertRegex(each["choices"]["python/untraceable.compiled"][1], "rank 0: Inductor cannot compile.*time.sleep")
+        self.run_case("declared_uncompiled")
 
     def test_a_function_with_a_fault_on_one_rank_is_left_out_on_all(self):
-        found, ended = self.run_ranks("faulty", COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT="3s")
+        found, _ = self.run_case("declared_faulty")
         for each in found:
-            for choice in RIGHT:
-                outcome, reason = each["choices"][choice]
-                self.assertIn(outcome, RACED, f"{choice}: {reason}")
-            for choice, reason in (
-                ("wrong", r"rank 1: .*wrong"),
-                ("raises", r"rank 1: .*LookupError: no route"),
-                ("hangs", r"rank 1: .*function python/hangs has not returned"),
-                ("silent", r"the function has returned NoneType"),
-                ("too_long", r"the function has returned 192 elements, and the result of this all_reduce has 96"),
-            ):
-                self.assertRegex(each["choices"][f"python/{choice}"][1], reason, each["choices"])
             self.assertGreater(len(each["groups"]), 1, "a new process group after each failure")
 
     def test_ranks_with_other_functions_run_without_them(self):
-        found, ended = self.run_ranks("differs")
-        for each in found:
-            self.assertEqual(each["choices"], {})
+        _, ended = self.run_case("declared_differs")
         self.assertRegex(ended.err, r"the functions of the caller \(python\) are left out: rank 0 has 'python .*', rank 1 has 'python ")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import os
 
 # NVLink multicast is never used. Set before CUDA and NCCL start.
@@ -29,8 +30,9 @@ class Placement:
         # NCCL refuses two ranks on one GPU.
         return "cpu:gloo,cuda:gloo" if self.shared_gpus else "cpu:gloo,cuda:nccl"
 
-    def begin(self):
-        """Chooses the GPU and initialises torch.distributed; gives the torch.device."""
+    def begin(self, timeout_s: float | None = None):
+        """Chooses the GPU and initialises torch.distributed; gives the torch.device. `timeout_s`: of the process group."""
+        timeout = None if timeout_s is None else datetime.timedelta(seconds=timeout_s)
         os.environ.update(NO_MULTICAST)
         local = int(os.environ["LOCAL_RANK"])
         if self.shared_gpus:
@@ -41,11 +43,11 @@ class Placement:
         import torch.distributed as dist
 
         if self.device == "cpu":
-            dist.init_process_group(self.backend)
+            dist.init_process_group(self.backend, timeout=timeout)
             return torch.device("cpu")
         device = torch.device("cuda", 0 if self.shared_gpus else local)
         torch.cuda.set_device(device)
-        dist.init_process_group(self.backend)
+        dist.init_process_group(self.backend, timeout=timeout)
         return device
 
 

@@ -21,6 +21,7 @@ ROOT = HERE.parents[1]
 # Beside it in the tree, and in the sources.
 sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 
+import function_cases  # noqa: E402  (beside this file)
 import machine  # noqa: E402
 
 ALL_PASSED, SOME_FAILED, USAGE, NOT_HERE = 0, 1, 2, 3
@@ -42,13 +43,22 @@ QUICK_MODELS = "residual_norm,llama_block,moe_dispatch"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One call of torchrun. needs: "" or "cuda"; is_example: what it prints is for people."""
+    """One call of torchrun.
+
+    Attributes:
+      needs: "" or "cuda".
+      is_example: what it prints is for people.
+      case: the name in function_cases.CASES of the results that it must have; "" for none.
+      environment: variables of the ranks.
+    """
 
     name: str
     script: str
     arguments: tuple[str, ...] = ()
     needs: str = ""
     is_example: bool = False
+    case: str = ""
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def steps(quick: bool) -> list[Step]:
@@ -63,6 +73,10 @@ def steps(quick: bool) -> list[Step]:
         Step("training", models, ("--cases", chosen, "--modes", "static,dynamic", "--steps", "training")),
         Step("values", "tests/torch/value_ranks.py"),
         Step("cuda_graphs", models, ("--cases", captured, "--steps", "inference", *graphs), "cuda"),
+        *(
+            Step(f"functions.{name}", f"tests/torch/{case.script}", (case.argument,), case=name, environment=case.environment)
+            for name, case in function_cases.CASES.items()
+        ),
         Step("example_tp_linear", "examples/tp_linear.py", is_example=True),
         Step("example_llama_block", "examples/llama_block.py", is_example=True),
         Step("example_custom_all_reduce", "examples/custom_all_reduce.py", is_example=True),
@@ -72,6 +86,9 @@ def steps(quick: bool) -> list[Step]:
 def record_error(step: Step, record: dict) -> str:
     """What is wrong with one line of a step; "" when nothing is."""
     what = " ".join(str(record[key]) for key in ("case", "mode", "step") if key in record)
+    if step.case:
+        errors = function_cases.errors(step.case, record)
+        return errors and f"{what} on rank {record['rank']}: {errors}"
     if record["error"]:
         return f"{what}: {record['error']}"
     if record.get("plain"):
@@ -138,6 +155,9 @@ def run_step(step: Step, options: argparse.Namespace, work: pathlib.Path, variab
     ]  # fmt: skip
     began = time.monotonic()
     # A graph that comes out of a cache has not gone through the pass.
+    if step.case:
+        # Results of another case would keep functions from racing.
+        variables = variables | step.environment | {"COTUNE_DATABASE": str(work / f"{step.name}.tdb")}
     variables = variables | {"TORCHINDUCTOR_CACHE_DIR": str(work / f"{step.name}.inductor")}
     out, err = (work / f"{step.name}.{name}" for name in ("out", "err"))
     with err.open("w") as err_file:
@@ -164,7 +184,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, help="[one for each GPU]")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--share-gpus", action="store_true", help="more ranks than GPUs; they take turns")
-    parser.add_argument("--only", help="steps to run, by name, with commas")
+    parser.add_argument("--only", help="steps to run, by name, with commas; functions runs all steps functions.*")
     parser.add_argument("--quick", action="store_true", help=f"only the models {QUICK_MODELS}")
     parser.add_argument("--limit", dest="limit_s", type=float, default=LIMIT_S, help="seconds for a step [%(default)s]")
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "lib/libcotune.so.0", help=argparse.SUPPRESS)
@@ -174,17 +194,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _series(step: Step) -> str:
+    """The steps "functions.faster" and "functions.faulty" are of the series "functions"."""
+    return step.name.partition(".")[0]
+
+
 def chosen_steps(options: argparse.Namespace) -> list[Step]:
     known = steps(options.quick)
     wanted = options.only.split(",") if options.only else [each.name for each in known]
-    unknown = set(wanted) - {each.name for each in known}
+    unknown = set(wanted) - {name for each in known for name in (each.name, _series(each))}
     if unknown:
         print(f"tests/torch/run: there is no step {', '.join(sorted(unknown))}; --list prints them", file=sys.stderr)
         sys.exit(USAGE)
     return [
         each
         for each in known
-        if each.name in wanted
+        if (each.name in wanted or _series(each) in wanted)
         and not (each.needs == "cuda" and options.device == "cpu")
         # The examples have a GPU for each rank.
         and not (each.is_example and options.shared_gpus)

@@ -1,12 +1,12 @@
 """A rank under torchrun whose Python functions race for a custom operator that is no collective and is not declared.
 
-usage: undeclared_ranks.py CASE
+usage: undeclared_ranks.py CASE [--device cuda [--shared-gpus N]]
 
 The operator is a matmul, an all_reduce and a bias; its body reduces 6 times, so that a function that reduces once is faster.
 CASE: "faster": right functions; "faulty": some are wrong or raise on rank 1 alone, or break a rule on all ranks; "differs":
 rank 1 has another function; "late": rank 1 calls the operator by itself, without the compiled function; "indices": an operator
 whose integer operand has values that made-up operands cannot have; "permutes": an all_to_all with a permutation; "transposed": the
-weight is a transposed matrix. Prints one JSON object on every rank: {"rank", "error": what differs from the eager values, or "",
+weight is a transposed matrix; "sizes": the size of the result depends on data. Prints one JSON object on every rank: {"rank", "case", "error": what differs from the eager values, or "",
 "runs": how often the functions that reduce once have run, "groups": the names of the process groups in which functions ran,
 "timeout_s": that of the process group of the last such run, "explains": the text of cotune.torch.explain()}.
 THRESHOLD is min_speedup_threshold. OPTIONS are options of enable(), as a JSON object. HELPER_ADDS: a number that one of the
@@ -15,11 +15,12 @@ functions adds to its result.
 
 from __future__ import annotations
 
-import datetime
+import argparse
 import json
 import os
 import sys
 
+import placement
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
@@ -28,8 +29,12 @@ import cotune.torch
 from cotune.torch import CustomOpConfig
 
 RANK = int(os.environ["RANK"])
+PARSER = argparse.ArgumentParser()
+PARSER.add_argument("case")
+placement.add_options(PARSER)
+OPTIONS = PARSER.parse_args()
 REDUCTIONS_OF_BODY = 6
-found: dict = {"rank": RANK, "error": "", "runs": 0, "groups": []}
+found: dict = {"rank": RANK, "case": OPTIONS.case, "error": "", "runs": 0, "groups": []}
 
 
 def reduced(x: torch.Tensor, group_name: str) -> torch.Tensor:
@@ -78,10 +83,21 @@ def _(x: torch.Tensor, group_name: str) -> torch.Tensor:
     return x.new_empty(x.shape[1], x.shape[0]).t()
 
 
+@torch.library.custom_op("undeclared::positive", mutates_args=())
+def positive(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    total = reduced(x, group_name).reshape(-1)
+    return total[total > 0]
+
+
+@positive.register_fake
+def _(x: torch.Tensor, group_name: str) -> torch.Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
 def once(x, weight, bias, scale, group_name):
     found["runs"] += 1
     found["groups"].append(group_name)
-    options = _resolve_process_group(group_name)._get_backend(torch.device("cpu")).options
+    options = _resolve_process_group(group_name)._get_backend(x.device).options
     found["timeout_s"] = options._timeout.total_seconds()
     return reduced(x @ weight, group_name) * scale + bias + helper_adds()
 
@@ -150,6 +166,16 @@ def permute_once(x, group_name):
     return result.flip(0)  # row-major
 
 
+def select(x, group_name):
+    found["runs"] += 1
+    total = reduced(x, group_name)
+    return total[total > 0]
+
+
+def choose(x: torch.Tensor) -> torch.Tensor:
+    return positive(x, dist.group.WORLD.group_name) + 1
+
+
 def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return torch.relu(linear(x, weight, bias, 2.0, dist.group.WORLD.group_name))
 
@@ -164,13 +190,14 @@ def permute(x: torch.Tensor) -> torch.Tensor:
 
 def integers(call: int, *shape: int, low: int = -8) -> torch.Tensor:
     """Small integers, whose sums are exact."""
-    return torch.randint(low, 8, shape, generator=torch.Generator().manual_seed(100 * call + RANK)).float()
+    made = torch.randint(low, 8, shape, generator=torch.Generator().manual_seed(100 * call + RANK))
+    return made.float().to(OPTIONS.device)
 
 
 def arguments(case: str, call: int) -> tuple:
     if case == "indices":
-        return integers(call, 8, 4), torch.randint(2, 8, (5,), generator=torch.Generator().manual_seed(call))
-    if case == "permutes":
+        return integers(call, 8, 4), torch.randint(2, 8, (5,), generator=torch.Generator().manual_seed(call)).to(OPTIONS.device)
+    if case in ("permutes", "sizes"):
         return (integers(call, 8, 12),)
     if case == "transposed":
         return integers(call, 4, 16), integers(call + 50, 8, 16).t(), integers(call + 70, 1, 8).expand(4, 8).contiguous()
@@ -179,7 +206,7 @@ def arguments(case: str, call: int) -> tuple:
 
 
 def run(case: str, calls: int) -> None:
-    function = {"indices": pick, "permutes": permute}.get(case, layer)
+    function = {"indices": pick, "permutes": permute, "sizes": choose}.get(case, layer)
     compiled = torch.compile(function, fullgraph=True, dynamic=True)
     for call in range(calls):
         given = arguments(case, call)
@@ -196,10 +223,12 @@ def register(case: str) -> None:
     more = {"min_speedup_threshold": float(os.environ.get("THRESHOLD", "1"))}
     if case == "indices":
         if "GENERATES" in os.environ:
-            more["input_gen_fns"] = {"index": lambda fake: torch.full(fake.shape, 3, dtype=fake.dtype)}
+            more["input_gen_fns"] = {"index": lambda fake: torch.full_like(fake, 3)}
         return cotune.torch.register_custom_op_autotuning(picked, [CustomOpConfig(pick_once)], **more)
     if case == "permutes":
         return cotune.torch.register_custom_op_autotuning(permuted, [CustomOpConfig(permute_once)], **more)
+    if case == "sizes":
+        return cotune.torch.register_custom_op_autotuning(positive, [CustomOpConfig(select)], **more)
     configs = [CustomOpConfig(once), CustomOpConfig(repeated, times=12)]
     if case == "faulty":
         configs = [CustomOpConfig(each) for each in (wrong, raises, writes, too_long, aliases, reuses, remembers)] + configs
@@ -211,10 +240,9 @@ def register(case: str) -> None:
 
 
 def main() -> int:
-    case = sys.argv[1]
+    case = OPTIONS.case
     torch.set_num_threads(1)
-    timeout_s = 12 if case == "late" else 300
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout_s))
+    placement.placement_of(OPTIONS).begin(timeout_s=40 if case == "late" else 300)
     register(case)
     cotune.torch.enable(tables=False, **json.loads(os.environ.get("OPTIONS", "{}")))
     run(case, calls=4)

@@ -293,6 +293,22 @@ def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str,
     return group
 
 
+def waited(value: Any) -> Any:
+    """The tensor of a functional collective that has begun, when it has ended; another value as it is."""
+    begun = fetch("torch.distributed._functional_collectives", "AsyncCollectiveTensor")
+    if begun is None or not isinstance(value, begun):
+        return value
+    return need("torch.distributed._functional_collectives", "wait_tensor")(value.elem)
+
+
+def abort_collectives(group: Any) -> None:
+    """Ends the collectives of a group on GPUs that run on this rank. The group cannot be used any more.
+
+    destroy_process_group() takes it down afterwards.
+    """
+    need("torch.distributed", "ProcessGroup", "abort")(group)
+
+
 def overlap_passes() -> list[str]:
     """The options of Inductor that are on and that overlap, bucket or pipeline collectives."""
     config = inductor_config()

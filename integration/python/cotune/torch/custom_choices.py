@@ -69,7 +69,7 @@ class CustomOperator:
         if way.run is None:
             return self.overload(**named)
         tensors = [named.pop(each) for each in self._leading_tensors]
-        return way.run(*tensors, **named)
+        return compat.waited(way.run(*tensors, **named))
 
     @functools.cached_property
     def _leading_tensors(self) -> tuple[str, ...]:
@@ -173,17 +173,37 @@ def key() -> tuple[tuple[str, str], ...]:
     return tuple(sorted((_replacement_name(each), str(each._schema)) for each in operators if of(each) is not None))
 
 
-def replace(graph: fx.Graph) -> list[custom_operators.UndeclaredOperator]:
-    """Replaces the calls of registered operators that are not declared, and returns what was replaced, with the calls of each."""
+# A function may wait for its GPU, which ends a capture with an error. The option is the same on all ranks, so that all of them run
+# the body, also a rank on which PyTorch records no CUDA graph.
+_CAPTURED = (
+    "the graph is compiled for CUDA graphs (mode 'reduce-overhead' or the option triton.cudagraphs), in which functions do not run; "
+    "compile it without them if a function is faster than the body in a CUDA graph"
+)
+
+
+def replace(graph: fx.Graph, captures: bool = False) -> list[custom_operators.UndeclaredOperator]:
+    """Replaces the calls of registered operators that are not declared, and returns these operators, with the calls of each.
+
+    If the graph `captures`, it may become a CUDA graph, and calls on CUDA memory stay.
+    """
     found = []
     nodes = {node: operator for node in graph.nodes if node.op == "call_function" and (operator := of(node.target)) is not None}
+    stay = {node for node in nodes if captures and _is_on_cuda(node)}
+    names = {operator.name for node, operator in nodes.items() if node not in stay}
     for each in custom_operators.in_graph(graph):
         calls = sum(operator.name == each.operator for operator in nodes.values())
         if calls:
-            found.append(dataclasses.replace(each, calls=calls))
+            found.append(dataclasses.replace(each, calls=calls, why_body="" if each.operator in names else _CAPTURED))
     for node, operator in nodes.items():
+        if node in stay:
+            continue
         node.target = replacement_of(operator)
     return found
+
+
+def _is_on_cuda(node: fx.Node) -> bool:
+    tensors = [node, *node.all_input_nodes]
+    return any(getattr(getattr(each.meta.get("val"), "device", None), "type", "") == "cuda" for each in tensors)
 
 
 def forget_all() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 import cotune.torch
 from cotune.torch import custom_choices, custom_race, decisions, declarations, graph_pass
@@ -98,6 +100,19 @@ class RegistrationTest(Test):
         operator.call(operator.ways[0], {"x": x, "bias": None, "scale": 2.0, "group_name": "model", "pieces": 3}, "own")
         given.assert_called_once_with(x, None, scale=2.0, group_name="own", pieces=3, chunk=4)
 
+    def test_the_result_of_a_functional_collective_is_waited_for(self) -> None:
+        def begins(x: torch.Tensor, group: str) -> torch.Tensor:
+            found = funcol.all_reduce(x, "sum", dist.group.WORLD)
+            self.assertIsInstance(found, funcol.AsyncCollectiveTensor)
+            return found
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        operator = self.register(ops.other.default, CustomOpConfig(begins))
+        found = operator.call(operator.ways[0], {"x": torch.tensor([1.0, 2.0]), "group": "model"}, "own")
+        self.assertIs(type(found), torch.Tensor)
+        self.assertEqual(found.tolist(), [1.0, 2.0])
+
     def test_the_version_follows_the_code_of_the_functions(self) -> None:
         def other(x: torch.Tensor, **others: Any) -> torch.Tensor:
             return x + 2
@@ -109,9 +124,9 @@ class RegistrationTest(Test):
 
 
 class PassTest(Test):
-    def rewritten(self, **settings: Any) -> GraphBuilder:
+    def rewritten(self, device: str = "cpu", **settings: Any) -> GraphBuilder:
         builder = GraphBuilder()
-        x = builder.input(4, 8)
+        x = builder.input(4, 8, device=device)
         y = builder.call(ops.mixed.default, x, None, 2.0, "0", pieces=3)
         builder.graph.output((builder.call(torch.ops.aten.relu.default, y),))
         decisions.clear()
@@ -138,6 +153,19 @@ class PassTest(Test):
         self.register(ops.mixed.default, CustomOpConfig(ring))
         self.assertIs(self.call_in(self.rewritten(export=True)).target, ops.mixed.default)
         self.assertIn("not declared", decisions.explain())
+
+    def test_a_call_in_a_graph_that_may_become_a_cuda_graph_stays_on_all_ranks(self) -> None:
+        operator = self.register(ops.mixed.default, CustomOpConfig(ring))
+        for device, is_captured, target, text in (
+            ("cuda", True, ops.mixed.default, "runs its body: the graph is compiled for CUDA graphs"),
+            ("cuda", False, custom_choices.replacement_of(operator), "runs its body or a function"),
+            ("cpu", True, custom_choices.replacement_of(operator), "runs its body or a function"),
+        ):
+            with self.subTest(device=device, is_captured=is_captured):
+                with torch._inductor.config.patch("triton.cudagraphs", is_captured):
+                    self.assertIs(self.call_in(self.rewritten(device)).target, target)
+                self.assertIn(text, decisions.explain())
+                self.assertNotIn("not declared", decisions.explain())
 
     def test_the_replacement_has_the_result_of_the_operator(self) -> None:
         replacement = custom_choices.replacement_of(self.register(ops.mixed.default, CustomOpConfig(ring)))
@@ -186,6 +214,27 @@ class CallTest(Test):
         self.assertEqual([self.call(3), self.call(3), self.call(3, 1.0), self.call(3, 1.0)], [[6.0], [6.0], [10.0], [10.0]])
         key = "x=float32[3, 1], bias=None, scale={}, pieces=2"
         self.assertEqual(self.meetings, [key.format(2.0), key.format(1.0)])
+
+    def test_a_call_that_is_captured_runs_the_body_and_measures_nothing(self) -> None:
+        with (
+            mock.patch.object(custom_race, "_device_of", lambda values: 0),
+            mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
+        ):
+            self.assertEqual(self.call(3), [10.0])
+        self.assertEqual(self.meetings, [])
+        self.assertEqual(self.call(3), [6.0], "outside of the capture the ranks meet")
+        with (
+            mock.patch.object(custom_race, "_device_of", lambda values: 0),
+            mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
+        ):
+            self.assertEqual(self.call(3), [10.0], "a function that has won is not captured")
+
+    def test_a_call_runs_on_the_gpu_of_any_of_its_tensors(self) -> None:
+        with torch._subclasses.FakeTensorMode():
+            on_host, on_gpu = torch.empty(1), torch.empty(1, device="cuda:1")
+        self.assertEqual(custom_race._device_of({"index": on_host, "x": on_gpu, "scale": 2.0}), 1)
+        self.assertEqual(custom_race._device_of({"index": on_host, "bias": None}), -1)
+        self.assertEqual(custom_race._device_of({"bias": None}), -1)
 
     def test_an_operator_that_was_given_up_does_not_meet_for_other_shapes(self) -> None:
         self.cells.given_up[self.operator.name] = "rank 1 did not come"

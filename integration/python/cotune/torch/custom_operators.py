@@ -42,6 +42,7 @@ class UndeclaredOperator:
       calls: how many nodes of the graph, or lines of generated code, call it.
       declaration: the call that declares it, but for the kind; "" if it cannot be declared.
       why_not: why it cannot be declared, or "".
+      why_body: why its body runs, although functions are registered for it; "" if they can run.
       origin: the line of the user that calls it first; None if that is not known.
     """
 
@@ -52,6 +53,7 @@ class UndeclaredOperator:
     declaration: str
     why_not: str
     origin: Origin | None = None
+    why_body: str = ""
 
 
 @dataclasses.dataclass

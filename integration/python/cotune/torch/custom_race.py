@@ -100,6 +100,10 @@ class CustomRace(JointSteps):
         try:
             self._group()
             self._prepare("infer the layout of its result", lambda: _strides_of_body(operator, values))
+        except DroppedOut as failure:
+            verdict.why_not = f"{failure}; functions need a fake of the operator that has no sizes that depend on data"
+            return verdict
+        try:
             trials = self._prepare("make operands", lambda: self._trials(operator, values))
             for each in trials:
                 each.expected = self._prepare(
@@ -419,20 +423,26 @@ def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
     """The result of a call of an operator in a compiled graph, by what the ranks have agreed on. `values`: all arguments."""
     name = values[operator.group]
     process_group = compat.resolve_group(name)
-    device = next(each.get_device() if each.is_cuda else -1 for each in values.values() if isinstance(each, torch.Tensor))
+    device = _device_of(values)
+    if device >= 0 and torch.cuda.is_current_stream_capturing():
+        # Nothing can be measured in a capture, and a function may wait for its GPU, which ends the capture with an error.
+        return operator.body(values, name)
     cells = None if process_group is None else _cells_of(name, process_group, device)
     if cells is None:
         return operator.body(values, name)
     key = operator.key_of(values)
     decision = cells.known.get((operator.name, key))
     if decision is None:
-        if device >= 0 and torch.cuda.is_current_stream_capturing():
-            return operator.body(values, name)  # nothing can be measured here
         decision = cells.decide(operator, key, values, process_group)
     if decision.way is None:
         return operator.body(values, name)
     result = operator.call(decision.way, values, cells.own.group_name)
     return cells.laid_out(operator, key, values, result)
+
+
+def _device_of(values: dict[str, Any]) -> int:
+    """The GPU of a call, or -1 for the host: tensors on the host may stand before those on the GPU."""
+    return max((each.get_device() for each in values.values() if isinstance(each, torch.Tensor) and each.is_cuda), default=-1)
 
 
 def _cells_of(name: str, process_group: Any, device: int) -> _Cells | None:

@@ -235,7 +235,10 @@ def undeclared_lines(operator: UndeclaredOperator) -> list[str]:
 def _raced_line(operator: UndeclaredOperator) -> str:
     groups = f"group {' and '.join(operator.groups)}" if operator.groups else "a group"
     calls = "1 call" if operator.calls == 1 else f"{operator.calls} calls"
-    return f"  {operator.operator}{place(operator.origin)}: {calls}, {groups}; runs its body or a function that is registered for it"
+    head = f"  {operator.operator}{place(operator.origin)}: {calls}, {groups}"
+    if operator.why_body:
+        return f"{head}; runs its body: {operator.why_body}"
+    return f"{head}; runs its body or a function that is registered for it"
 
 
 def _undeclared_count_text(graph: GraphDecision) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _TEXT_CHARACTERS_MAX = 300
+# The time between two looks at whether another rank has failed, while this rank may wait for its GPU.
+_LOOK_S = 0.1
 
 # Gives the words of all ranks at a meeting of that name.
 Share = Callable[[str, Word], list[Word]]
@@ -60,6 +63,7 @@ class JointSteps:
         self._steps = itertools.count()  # what all ranks do together
         self._groups = itertools.count()
         self._own: Any = None
+        self._aborted: Any = None  # the process group whose collectives this rank has aborted
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Self]:
@@ -91,23 +95,63 @@ class JointSteps:
         step = next(self._steps)
         result, failure, order = None, "", 0
         try:
-            result = run()
+            with self._ended_by_failures(step):
+                result = run()
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:_TEXT_CHARACTERS_MAX]
             log.info("a rank could not %s: %s", what, error, exc_info=True)
-            order = self._place.store.add(f"{self._name}/failed/{step}", 1)
-            # The others find closed connections, and need not wait for their timeouts.
-            self._close()
+            order = self._place.store.add(self._failed_key(step), 1)
+            if not self._is_ended_by_abort:
+                # The others find closed connections, and need not wait for their timeouts.
+                self._close()
         is_late = time.monotonic() >= self._end_s
         words = self._share_words(str(step), {"failure": failure, "order": order, "is_late": is_late})
         self._is_over = any(each["is_late"] for each in words)
         if any(each["failure"] for each in words):
-            self._close()
+            self._abort()
             # The failures of others may follow from the first.
             first = min((each for each in words if each["failure"]), key=lambda each: each["order"])
             rank = self._place.global_ranks[words.index(first)]
             raise DroppedOut(f"rank {rank} could not {what}: {first['failure']}")
         return result
+
+    def _failed_key(self, step: int) -> str:
+        """The key of the store that counts the ranks that have failed in a step."""
+        return f"{self._name}/failed/{step}"
+
+    @property
+    def _is_ended_by_abort(self) -> bool:
+        """Returns true for NCCL on GPUs: its kernels wait for their peers without end, unless their rank aborts them."""
+        return self._device >= 0 and compat.runs_cuda_by_nccl(self._process_group)
+
+    @contextlib.contextmanager
+    def _ended_by_failures(self, step: int) -> Iterator[None]:
+        """A block whose kernels of NCCL end when another rank has failed in this step; then it raises RuntimeError.
+
+        The host may wait for such a kernel in the block, so that another thread looks for failures.
+        """
+        if not self._is_ended_by_abort:
+            yield
+            return
+        has_ended, other_has_failed = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            while not has_ended.wait(_LOOK_S):
+                if self._place.store.check([self._failed_key(step)]):
+                    other_has_failed.set()
+                    self._abort_collectives()
+                    return
+
+        watcher = threading.Thread(target=watch, name="cotune failures")
+        watcher.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            watcher.join()
+        if other_has_failed.is_set():
+            # The results of the block are wrong, because its collectives did not come to their end.
+            raise RuntimeError("another rank has failed, so that the collectives of this rank were aborted")
 
     def _take_group(self) -> Any:
         """Gives the process group of these steps, which the caller keeps; the end of the session does not take it down."""
@@ -135,6 +179,19 @@ class JointSteps:
             self._place.global_ranks, self._place.rank, compat.backend_to_repeat(self._process_group), self._place.store,
             name, timeout_s,
         )  # fmt: skip
+
+    def _abort(self) -> None:
+        """Takes down the process group after a failure, when all ranks know of it."""
+        if self._is_ended_by_abort:
+            self._abort_collectives()
+        self._close()
+
+    def _abort_collectives(self) -> None:
+        """Ends the kernels of the process group on this rank, whose peers may never come. The group is not used any more."""
+        own = self._own
+        if own is not None and own is not self._aborted:
+            self._aborted = own
+            compat.abort_collectives(own)
 
     def _close(self) -> None:
         own, self._own = self._own, None
