@@ -40,16 +40,14 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
           Transport::Send(to + slot_at(a.rank, p, at), own[u][p]);
       }
     }
-    // The record of the call leaves before the operands are loaded: the compiler merges the ways of
-    // loading aligned and other operands by predicates, and such a thread waits for them at once.
-    if (base == 0 && !launch.Begin()) return;
-    if (base == 0) launch.Arrive();
     Sink::Operands operands[COTUNE_UNROLL];
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
       if (base + at < leaves) operands[u] = LoadSink(sink, base + at, a.count);
     }
+    if (base == 0 && !launch.Begin()) return;
+    if (base == 0) launch.Arrive();
     unsigned char* scratch = launch.Scratch(a.rank);
     const bool is_last = base + step_leaves >= leaves;
 #pragma unroll
