@@ -5,7 +5,7 @@ import unittest
 from sample_equal import run_ranks
 
 
-def check_plain(rank: int) -> None:
+def check_plain(rank: int, others) -> None:
     from torch._inductor import config
 
     if config.post_grad_custom_post_pass is not None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 
-def check_sum(rank: int, have_sums, folder: str) -> None:
+def check_sum(rank: int, others, folder: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2, init_method=f"file://{folder}/store")
 
     @torch.compile
@@ -18,7 +18,7 @@ def check_sum(rank: int, have_sums, folder: str) -> None:
         return functional.all_reduce(x, "sum", dist.group.WORLD) + 1
 
     found = step(torch.full((8, 4), float(rank + 1)))
-    have_sums.wait()  # a rank that closes its connections can abort another one that still reads
+    others.wait()  # a rank that closes its connections can abort another one that still reads
     dist.destroy_process_group()
     if not torch.equal(found, torch.full((8, 4), 4.0)):
         raise AssertionError(f"the ranks add up to {found}")
@@ -27,8 +27,8 @@ def check_sum(rank: int, have_sums, folder: str) -> None:
 def run_ranks(function, *arguments) -> list[int]:
     """The exit codes of two ranks that a function runs on, with a barrier between them."""
     context = multiprocessing.get_context("spawn")
-    have_sums = context.Barrier(2)
-    ranks = [context.Process(target=function, args=(rank, have_sums, *arguments)) for rank in range(2)]
+    others = context.Barrier(2)
+    ranks = [context.Process(target=function, args=(rank, others, *arguments)) for rank in range(2)]
     for each in ranks:
         each.start()
     for each in ranks:
