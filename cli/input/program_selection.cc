@@ -99,7 +99,8 @@ Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::stri
       const bool needs_shares = own.needs_whole_shares();
       return Fail(ErrorCode::kUsage, "no size has a row of the program", file,
                   needs_shares ? fmt::format("its rows are shared by {} ranks", group.world_size)
-                               : "the sizes are smaller than a row",
+                  : sizes_bytes.empty() ? "neither --rows nor sizes are given"
+                                        : "the sizes are smaller than a row",
                   needs_shares ? "give --rows with multiples of the number of ranks"
                                : "give --rows 1:1024:x2, or larger --sizes");
     }

@@ -258,7 +258,7 @@ std::string ChoicesText(const DatabaseEntry& entry) {
   for (const Verdict& verdict : cell.verdicts) {
     if (verdict.id == winner.id) continue;
     text += fmt::format("    {}{}\n      {}\n", verdict.id.text(),
-                        verdict.is_default ? " (default)" : "", WhyItLost(winner, verdict));
+                        verdict.is_default ? " (default)" : "", WhyItLost(entry, verdict));
     const std::optional<RecipeInWords> recipe =
         verdict.id.has_host_keys() ? RecipeOf(entry, verdict.id) : std::nullopt;
     if (recipe) text += fmt::format("      steps: {}\n", StepsAloneText(*recipe));
@@ -330,7 +330,8 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
   return explanation;
 }
 
-std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
+std::string WhyItLost(const DatabaseEntry& entry, const Verdict& verdict) {
+  const Winner& winner = entry.winner;
   const auto winner_ns = static_cast<double>(std::max<int64_t>(1, winner.median_ns));
   const double percent = 100.0 * (static_cast<double>(verdict.median_ns) - winner_ns) / winner_ns;
   const std::string time =
@@ -341,6 +342,10 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
   switch (verdict.outcome) {
     case Outcome::kTimed:
       if (percent < 0) {
+        if (entry.cell.is_unsteady) {
+          return fmt::format("{:.1f} % faster, but the times of this size are unsteady: {}",
+                             -percent, time);
+        }
         if (verdict.id.has_host_keys() && !winner.id.has_host_keys()) {
           return fmt::format(
               "{:.1f} % faster, which is too little, or too unsure, for a fused form: {}", -percent,

@@ -64,8 +64,8 @@ struct Explanation {
 Result<Explanation> Explain(const TunedDatabase& database, const std::string& database_path,
                             const Problem& asked, const Fingerprint& here);
 
-// One other choice of a cell: why it did not win.
-std::string WhyItLost(const Winner& winner, const Verdict& verdict);
+// Why a choice of the entry that did not win has lost.
+std::string WhyItLost(const DatabaseEntry& entry, const Verdict& verdict);
 
 std::string ExplanationText(const Explanation& explanation);
 

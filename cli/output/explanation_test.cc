@@ -237,25 +237,24 @@ TEST(ExplanationTest, AnotherShapeOrClassSaysWhatThereIs) {
 TEST(ExplanationTest, EachFateHasItsReason) {
   const DatabaseEntry entry = EntryForTest(1024);
   const std::vector<Verdict>& verdicts = entry.cell.verdicts;
-  EXPECT_EQ(WhyItLost(entry.winner, verdicts[1]),
-            "17.7 % slower: 41.2 us (41.2-41.2 us, 50 rounds)");
+  EXPECT_EQ(WhyItLost(entry, verdicts[1]), "17.7 % slower: 41.2 us (41.2-41.2 us, 50 rounds)");
   EXPECT_EQ(
-      WhyItLost(entry.winner, verdicts[2]),
+      WhyItLost(entry, verdicts[2]),
       "left the race after 3 rounds, 2.57x the winner's time: 90.0 us (90.0-90.0 us, 3 rounds)");
-  EXPECT_EQ(WhyItLost(entry.winner, verdicts[3]),
+  EXPECT_EQ(WhyItLost(entry, verdicts[3]),
             "wrong_result, 12 wrong elements: rank 2: element 7 is 3, not 4");
   Verdict noted = verdicts[1];
   noted.reason = "its bits depend on the rank";
-  EXPECT_EQ(WhyItLost(entry.winner, noted),
+  EXPECT_EQ(WhyItLost(entry, noted),
             "17.7 % slower: 41.2 us (41.2-41.2 us, 50 rounds); its bits depend on the rank");
   Verdict of_first_heat = verdicts[2];
   of_first_heat.outcome = Outcome::kLostHeat;
-  EXPECT_EQ(WhyItLost(entry.winner, of_first_heat),
+  EXPECT_EQ(WhyItLost(entry, of_first_heat),
             "lost the first of two heats: 90.0 us (90.0-90.0 us, 3 rounds)");
   Verdict faster = verdicts[1];
   faster.median_ns = 34'650;
-  Winner kept_default = entry.winner;
-  kept_default.fallback = kept_default.id;
+  DatabaseEntry kept_default = entry;
+  kept_default.winner.fallback = kept_default.winner.id;
   EXPECT_EQ(WhyItLost(kept_default, faster),
             "1.0 % faster, which is inside the noise of the default: 34.6 us (41.2-41.2 us, 50 "
             "rounds)");
@@ -264,9 +263,13 @@ TEST(ExplanationTest, EachFateHasItsReason) {
   EXPECT_EQ(WhyItLost(kept_default, fused),
             "1.0 % faster, which is too little, or too unsure, for a fused form: 34.6 us "
             "(41.2-41.2 us, 50 rounds)");
+  kept_default.cell.is_unsteady = true;
+  EXPECT_EQ(WhyItLost(kept_default, fused),
+            "1.0 % faster, but the times of this size are unsteady: 34.6 us (41.2-41.2 us, 50 "
+            "rounds)");
   faster.warm_median_ns = 33'000;
-  Winner tied = entry.winner;
-  tied.fallback.reset();
+  DatabaseEntry tied = entry;
+  tied.winner.fallback.reset();
   EXPECT_EQ(WhyItLost(tied, faster),
             "1.0 % faster, which is inside the noise: 34.6 us (41.2-41.2 us, 50 rounds; 33.0 us "
             "with buffers in the cache)");

@@ -118,7 +118,7 @@ std::string ExplainJson(const Explanation& explanation) {
         if (choice["choice"] != verdict.id.text()) continue;
         const bool is_winner = verdict.id == explanation.entry->winner.id;
         choice["why_it_lost"] =
-            is_winner ? Json(nullptr) : Json(WhyItLost(explanation.entry->winner, verdict));
+            is_winner ? Json(nullptr) : Json(WhyItLost(*explanation.entry, verdict));
       }
     }
   }

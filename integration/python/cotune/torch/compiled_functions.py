@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,43 @@ def compile_function(function: Any, options: dict[str, Any], has_compiled: Any) 
         return has_compiled(code)
 
     return torch.compile(function, backend=backend, fullgraph=True)
+
+
+@functools.cache
+def _dispatch_of_new_thread() -> tuple[Any, Any]:
+    """The dispatch keys that a new thread includes and excludes."""
+    found: list[Any] = []
+
+    def read() -> None:
+        for name in ("_dispatch_tls_local_include_set", "_dispatch_tls_local_exclude_set"):
+            found.append(compat.need("torch._C", name)())
+
+    thread = threading.Thread(target=read, name="cotune dispatch keys")
+    thread.start()
+    thread.join()
+    included, excluded = found
+    return included, excluded
+
+
+@contextlib.contextmanager
+def settings_of_new_thread() -> Iterator[None]:
+    """PyTorch's settings of a new thread, but without gradients.
+
+    Functions are compiled on a thread of their own, and compiled code runs only under the settings that it was compiled with.
+    A function on CUDA memory runs on the thread that calls the operator, maybe in a compiled graph, which excludes dispatch
+    keys, under autocast or in inference mode.
+    """
+    included, excluded = _dispatch_of_new_thread()
+    keys = compat.need("torch._C", "_ForceDispatchKeyGuard")
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        # The dtypes are the defaults, which are compared as well.
+        torch.autocast("cuda", dtype=torch.float16, enabled=False),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=False),
+        keys(included, excluded),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ import torch
 
 from cotune.constants import Collective, DType, Reduction
 from cotune.functions import Function, FunctionCall, FunctionGroup, Functions
-from cotune.torch import compat, declarations
+from cotune.torch import compat, compiled_functions, declarations
 
 # The name under which the functions are listed: "python/ring?chunk_size=65536".
 NAME = "python"
@@ -313,8 +313,9 @@ class _Runner:
         self._declaration = declarations.of(way.overload)
 
     def __call__(self, call: FunctionCall) -> Any:
-        # It is on a thread of cotune's, with PyTorch's settings of a new thread.
-        with torch.no_grad(), _stream_of(call), call.group.use():
+        # A call on host memory is on a thread of cotune's, with PyTorch's settings of a new thread.
+        settings = torch.no_grad() if call.stream is None else compiled_functions.settings_of_new_thread()
+        with settings, _stream_of(call), call.group.use():
             if call.stream is None:
                 compat.set_host_timeout_s(call.group.process_group, max(call.timeout_s, 0.001))
                 return self._result(call, _tensor(call.send)).contiguous()

@@ -173,6 +173,9 @@ class Forms:
         """Runs a function compiled, or as it is if no graph fits. Raises NotCompiled in a tune."""
         size = Size(way.name, operand.dtype, reduction, operand.numel())
         reason = self._known.get(size, "")
+        if self.is_tuning and size not in self._known:
+            # A tune measures a size of the database again if its times were unsteady.
+            raise NotCompiled("it was not compiled for this tune, because the database had a result for this size")
         if reason and self.is_tuning:
             raise NotCompiled(reason)
         form = self._forms.get((way.name, operand.dtype, reduction))
@@ -183,7 +186,7 @@ class Forms:
         runs = form.runs
         result = form.run(operand, process_group)
         if self.is_tuning and size in self._known and form.runs == runs:
-            raise NotCompiled("the compiled code does not fit calls in this place, as under autocast or in inference mode on CUDA")
+            raise NotCompiled("the compiled code does not fit calls in this place: a setting of PyTorch has changed since it was compiled")
         return result
 
     def _compile_again(self, way: Registered, dtype: torch.dtype, reduction: str) -> None:

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 import cotune.torch
-from cotune.torch import compat, declarations, function_choices
+from cotune.torch import compat, compiled_functions, declarations, function_choices
 from cotune.torch.custom_op_autotuning import CustomOpConfig
-from cotune.torch.function_forms import Forms, NotCompiled, Size
+from cotune.torch.function_forms import Forms, NotCompiled, Size, in_thread
 
 _library = torch.library.Library("cotune_forms", "DEF")
 _library.define("total(Tensor x, str group_name) -> Tensor")
@@ -116,6 +116,13 @@ class FormsTest(unittest.TestCase):
         with self.assertRaisesRegex(NotCompiled, "graph_break"):
             self.run_at(way, 8)
 
+    def test_a_size_that_the_stage_has_not_seen_does_not_race(self) -> None:
+        way = self.way(by_operator)
+        self.assertEqual(self.run_at(way, 8), [0.0])
+        self.forms.is_tuning = True
+        with self.assertRaisesRegex(NotCompiled, "not compiled for this tune"):
+            self.run_at(way, 8)
+
     def test_a_function_that_was_refused_by_another_rank_fails_in_a_tune(self) -> None:
         way = self.way(by_operator)
         self.compile(way, 8)
@@ -134,6 +141,25 @@ class FormsTest(unittest.TestCase):
             with self.assertRaisesRegex(NotCompiled, "does not fit calls in this place"):
                 self.forms.run(way, operand, "sum", self.group)
         self.assertEqual(self.run_at(way, 8), [1.0])
+
+    def test_compiled_code_runs_in_the_places_where_operators_are_called(self) -> None:
+        way = self.way(by_operator)
+        in_thread(lambda: self.assertEqual(self.compile(way, 8), ""))
+        self.forms.is_tuning = True
+        places = {
+            "a compiled graph": torch._C._AutoDispatchBelowAutograd(),
+            "autocast": torch.autocast("cpu", dtype=torch.float16),
+            "inference mode": torch.inference_mode(),
+            "gradients": torch.enable_grad(),
+        }
+        for name, place in places.items():
+            with self.subTest(name), place, compiled_functions.settings_of_new_thread():
+                self.assertEqual(self.forms.run(way, torch.zeros(8), "sum", self.group).unique().tolist(), [1.0])
+            # Dynamo looks at the keys of a compiled graph in some versions of PyTorch only.
+            if name in ("autocast", "inference mode"):
+                with self.subTest(f"{name}, with its own settings"), place, torch.no_grad():
+                    with self.assertRaisesRegex(NotCompiled, "does not fit calls in this place"):
+                        self.forms.run(way, torch.zeros(8), "sum", self.group)
 
     def test_what_failed_is_compiled_anew_with_another_name(self) -> None:
         way, size = self.way(raises), Size("raises.compiled", torch.float32, "sum", 8)
