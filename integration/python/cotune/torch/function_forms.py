@@ -185,7 +185,7 @@ class Forms:
             return way.run(operand, **way.arguments(process_group.group_name, reduction))
         runs = form.runs
         result = form.run(operand, process_group)
-        if self.is_tuning and size in self._known and form.runs == runs:
+        if self.is_tuning and form.runs == runs:
             raise NotCompiled("the compiled code does not fit calls in this place: a setting of PyTorch has changed since it was compiled")
         return result
 
