@@ -219,6 +219,16 @@ TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {
 TEST_F(BadInputTest, NoPluginAtAll) {
   environment_["COTUNE_PLUGIN_PATH"] = folder_.path();
   ExpectError({"tune"}, 3, "environment", {"no backend can be used", "COTUNE_PLUGIN_PATH"});
+  const std::string searched = "no plugin was found (" + folder_.path() +
+                               "): this folder holds no shared library of a plugin, such as "
+                               "cotune_host.so; name the folder that holds cotune_host.so by "
+                               "COTUNE_PLUGIN_PATH or the setting plugin_path";
+  ExpectError({"tune"}, 3, "environment", {"no backend can be used: " + searched});
+  const ProgramEnd empty = Run({"plugin", "list"});
+  EXPECT_NE(empty.err.find("(environment): " + searched), std::string::npos) << empty.err;
+  const ProgramEnd examined = Run({"doctor"});
+  EXPECT_NE(examined.out.find("no plugin was found (" + folder_.path() + ")"), std::string::npos)
+      << examined.out;
   for (const std::string& path : {std::string(), folder_.path(), folder_.path() + "/missing"}) {
     environment_["COTUNE_PLUGIN_PATH"] = path;
     const ProgramEnd listed = Run({"plugin", "list"});

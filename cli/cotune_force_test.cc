@@ -1,4 +1,4 @@
-// The real program with the setting force.
+// The real program with the setting force_choice.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -62,10 +62,10 @@ TEST_F(ForceTest, ATuneMeasuresNothingThatIsForcedAndExplainSaysWhatRuns) {
 
   const ProgramEnd forced = Explain("1K", kForce);
   ASSERT_EQ(forced.exit_code, 0) << forced.err;
-  EXPECT_TRUE(Has(
-      forced.out,
-      "runs: fake/wanted, because the setting force demands it (--force-choice)\n  without that "
-      "setting:\n  runs: fake/fast"))
+  EXPECT_TRUE(Has(forced.out,
+                  "runs: fake/wanted, because the setting force_choice demands it "
+                  "(--force-choice)\n  without that "
+                  "setting:\n  runs: fake/fast"))
       << forced.out;
   const nlohmann::json explained = Document(Explain("1K", as_json))["result"];
   EXPECT_EQ(explained["forced"]["choice"], "fake/wanted");
@@ -79,7 +79,7 @@ TEST_F(ForceTest, ATuneMeasuresNothingThatIsForcedAndExplainSaysWhatRuns) {
 
 TEST_F(ForceTest, ANameThatCannotBeIsAnErrorThatIsSaidOnce) {
   const auto error = [&](const std::string& force) {
-    environment_["COTUNE_FORCE"] = force;
+    environment_["COTUNE_FORCE_CHOICE"] = force;
     const ProgramEnd tuned = Tune({});
     EXPECT_EQ(tuned.exit_code, 2) << tuned.err;
     const size_t first = tuned.err.find("cotune: error");
@@ -87,7 +87,8 @@ TEST_F(ForceTest, ANameThatCannotBeIsAnErrorThatIsSaidOnce) {
     EXPECT_EQ(Explain("1K", {}).exit_code, 2);
     return tuned.err;
   };
-  EXPECT_TRUE(Has(error("all_reduce=fake/wantde"), "(COTUNE_FORCE): backend fake lists no such"));
+  EXPECT_TRUE(
+      Has(error("all_reduce=fake/wantde"), "(COTUNE_FORCE_CHOICE): backend fake lists no such"));
   EXPECT_TRUE(Has(error("all_reduce=fake/wantde"), "did you mean fake/wanted?"));
   EXPECT_TRUE(Has(error("all_reduce=host/ring"), "backend host is not in use here"));
   EXPECT_TRUE(Has(error("all_reduce=fake/usual,"), "element 2 of the list is empty"));
@@ -95,7 +96,7 @@ TEST_F(ForceTest, ANameThatCannotBeIsAnErrorThatIsSaidOnce) {
 }
 
 TEST_F(ForceTest, ABenchMeasuresEveryChoice) {
-  environment_["COTUNE_FORCE"] = "all_reduce=fake/wanted";
+  environment_["COTUNE_FORCE_CHOICE"] = "all_reduce=fake/wanted";
   const ProgramEnd bench = Run({"bench", "--ranks", "2", "--collective", "all_reduce", "--sizes",
                                 "1K", "--set", "fake.script=" + std::string(kScript), "--json"});
   ASSERT_EQ(bench.exit_code, 0) << bench.err;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/testing/cotune_program.h"
@@ -57,7 +58,14 @@ TEST_F(ProgramsTest, RecipesAreListedWithReasonsAndNothingIsMeasured) {
       "%s = all_reduce sum %a\n%t = all_reduce sum %n\n%u = abs %t\nreturn %s, %u\n");
   const ProgramEnd text = Run({"program", "recipes", path, "--ranks", "2", "--rows", "8"});
   ASSERT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_EQ(text.out.rfind("program pair, 8 rows: 2 ranks of host memory\n", 0), 0u) << text.out;
+  EXPECT_EQ(text.out.rfind("program pair, 8 rows: 2 ranks of host memory\n\n", 0), 0u) << text.out;
+  const ProgramEnd by_default = Run({"program", "recipes", path});
+  EXPECT_EQ(by_default.out.rfind("program pair, 4 rows: 4 ranks of host memory\n"
+                                 "  --ranks is not given: 4 ranks\n"
+                                 "  --rows is not given: a row for each rank\n\n",
+                                 0),
+            0u)
+      << by_default.out;
   EXPECT_NE(text.out.find("  via=bucket  "), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("2 x all_reduce as one"), std::string::npos) << text.out;
   const nlohmann::json result =
@@ -207,6 +215,50 @@ TEST_F(ProgramsTest, FlagsThatDoNotFitAreRefused) {
     EXPECT_EQ(end.exit_code, 2);
     EXPECT_NE(end.err.find(flags[0]), std::string::npos) << end.err;
   }
+}
+
+TEST_F(ProgramsTest, SizesOfAProgramWithoutRowsAreRefused) {
+  const std::string path =
+      File("%a = input f32 [1, 8]\n%s = all_reduce sum %a\n%y = neg %s\nreturn %y\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"explain", "--program", path, "--rows", "3"}, "--rows"},
+      {{"explain", "32", "--program", path}, "SIZE"},
+      {{"tune", "--program", path, "--rows", "3", "--db", database_}, "--rows"},
+      {{"tune", "--program", path, "--sizes", "1K", "--db", database_}, "--sizes"},
+      {{"bench", "--program", path, "--rows", "3"}, "--rows"},
+      {{"program", "recipes", path, "--rows", "3"}, "--rows"},
+  };
+  for (const auto& [arguments, flag] : cases) {
+    const ProgramEnd end = Run(arguments);
+    EXPECT_EQ(end.exit_code, 2) << end.err;
+    EXPECT_NE(end.err.find(flag + " has no effect here (" + flag + "): no value of " + path),
+              std::string::npos)
+        << end.err;
+  }
+  EXPECT_EQ(Run({"program", "recipes", path}).exit_code, 0);
+}
+
+TEST_F(ProgramsTest, AFileThatIsNoTextIsRefusedAsOne) {
+  const std::string large = "# " + std::string(64 * 1024, 'x') + "\n";
+  const std::string binary = std::string("\x7f") + "ELF" + std::string(9, '\0') + large;
+  for (const auto& [content, what] : {std::pair(large, "the file is larger than 64 KiB"),
+                                      std::pair(binary, "the file is no program text")}) {
+    const std::string path = File(content);
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"program", "check", path},
+          {"tune", "--program", path, "--db", database_}}) {
+      const ProgramEnd end = Run(arguments);
+      EXPECT_EQ(end.exit_code, 2) << end.err;
+      EXPECT_NE(end.err.find(what + std::string(" (") + path + ")"), std::string::npos) << end.err;
+      EXPECT_NE(end.err.find("program sum; %x = input f32 [R, 1024]"), std::string::npos)
+          << end.err;
+    }
+  }
+  // The text that the error shows is one.
+  EXPECT_EQ(Run({"program", "check",
+                 File("program sum; %x = input f32 [R, 1024]; %y = all_reduce sum %x; return %y")})
+                .exit_code,
+            0);
 }
 
 TEST_F(ProgramsTest, RowsWithoutEqualSharesAreTold) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 
 #include "cli/testing/cotune_program.h"
@@ -312,6 +313,22 @@ TEST_F(CotuneTest, AnInterruptedTuneGoesOnWhereItStopped) {
   ASSERT_EQ(kill(resumed.pid(), SIGINT), 0);
   const ProgramEnd second_end = resumed.Wait();
   EXPECT_EQ(second_end.exit_code, 130) << second_end.err;
+}
+
+TEST_F(CotuneTest, EverySignalThatStopsATuneIsAnswered) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
+                            "4:4096:+4", "--force", "--db", database_}),
+                   environment_);
+    ASSERT_TRUE(run.WaitForError("[2/1024]"));
+    ASSERT_EQ(kill(run.pid(), signal), 0);
+    const ProgramEnd end = run.Wait();
+    EXPECT_EQ(end.exit_code, 130) << end.err;
+    EXPECT_NE(end.err.find("cotune: stopping after the cell that is being measured"),
+              std::string::npos)
+        << strsignal(signal) << end.err;
+    EXPECT_NE(end.err.find("cotune: error 130 (interrupted)"), std::string::npos) << end.err;
+  }
 }
 
 TEST_F(CotuneTest, AReaderThatLeavesIsAnErrorWithoutASignal) {

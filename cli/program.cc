@@ -15,8 +15,10 @@
 
 #include "cli/commands/commands.h"
 #include "cli/input/command_line.h"
+#include "cli/input/flag_effects.h"
 #include "cli/output/console.h"
 #include "cli/session/last_resort.h"
+#include "cli/session/rank_session.h"
 #include "integration/launch_context.h"
 #include "integration/multicast_switches.h"
 #include "integration/spawn.h"
@@ -59,6 +61,13 @@ void SwitchMulticastOff(const CommandFlags& flags, Process& process) {
   if (!context || !*context || (*context)->rank == 0) process.console.Warn(overridden);
 }
 
+// Ranks that a command starts get its arguments, and the warnings are the job's.
+void WarnOfIdleSettings(const CommandLine& line, Process& process) {
+  const Result<std::optional<LaunchContext>> context = FindRank(0, process);
+  if (context && !SpeaksForJob(*context, process)) return;
+  for (const std::string& warning : IdleSettings(line)) process.console.Warn(warning);
+}
+
 // A rank that this program started tells its errors to the process that started it.
 void UseErrorPipe(Process& process) {
   const auto variable = process.environment.find(kErrorPipeVariable);
@@ -87,6 +96,7 @@ int RunCommandLine(std::vector<std::string> arguments, Environment environment,
   const bool log_is_terminal = IsCapableTerminal(stderr);
   Console console(stdout, stderr, line.command, line.output, log_is_terminal);
   if (!parsed) return console.PrintError(parsed.error());
+  if (const Status acts = CheckFlagsAct(line); !acts) return console.PrintError(acts.error());
   // A reader that leaves is an error to report, not a reason to vanish. A program that `run` starts
   // inherits what is set here, so there it stays.
   if (!std::holds_alternative<RunFlags>(line.flags)) std::signal(SIGPIPE, SIG_IGN);
@@ -96,6 +106,7 @@ int RunCommandLine(std::vector<std::string> arguments, Environment environment,
   // `run` loads no plugin; signals of the program that it starts are that program's.
   if (!std::holds_alternative<RunFlags>(line.flags)) CatchCrashes(console);
   SwitchMulticastOff(line.flags, process);
+  WarnOfIdleSettings(line, process);
   const int exit_code = std::visit(Dispatch{process}, line.flags);
   if (exit_code == 0) SayDone(console);
   return exit_code;

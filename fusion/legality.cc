@@ -48,7 +48,7 @@ std::optional<std::string> Legality::WhyNotBefore(size_t collective, size_t node
   // With a second reader the value would be computed twice, or be written for that reader alone.
   const ValueIndex value = graph_.value_of_node(node);
   if (links_.readers(value).size() > 1 || links_.is_output(value)) {
-    return fmt::format("value %{} in front is read elsewhere too", value);
+    return fmt::format("value %{} before the collective has further readers", value);
   }
   return std::nullopt;
 }

@@ -44,10 +44,12 @@ TEST(LegalityTest, NoPathLeavesARegionAndReturns) {
 TEST(LegalityTest, AValueInFrontHasOneReader) {
   const std::string twice =
       "%x = input f32 [R, 8]\n%a = neg %x\n%s = all_reduce sum %a\n%y = add %s, %a\nreturn %y\n";
-  EXPECT_THAT(Why(twice, {0, 1}), Optional(Eq("value %1 in front is read elsewhere too")));
+  EXPECT_THAT(Why(twice, {0, 1}),
+              Optional(Eq("value %1 before the collective has further readers")));
   const std::string returned =
       "%x = input f32 [R, 8]\n%a = neg %x\n%s = all_reduce sum %a\nreturn %s, %a\n";
-  EXPECT_THAT(Why(returned, {0, 1}), Optional(Eq("value %1 in front is read elsewhere too")));
+  EXPECT_THAT(Why(returned, {0, 1}),
+              Optional(Eq("value %1 before the collective has further readers")));
   // An operation may read it twice.
   const std::string square =
       "%x = input f32 [R, 8]\n%a = neg %x\n%b = mul %a, %a\n%s = all_reduce sum %b\nreturn %s\n";

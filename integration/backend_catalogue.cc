@@ -300,10 +300,15 @@ Error BackendCatalogue::WhyNone(const std::vector<Refusal>& group_refusals) cons
                               : fmt::format("backend {} does not work on {} memory", report.backend,
                                             Name(place_.memory));
   }
+  if (reasons.empty()) {
+    Error nothing = NoPluginFound(options_.plugin_search_path);
+    nothing.what = "no backend can be used: " + nothing.what;
+    return nothing;
+  }
   return Error{ErrorCode::kEnvironment,
                "no backend can be used",
                "",
-               reasons.empty() ? "no plugin was found" : reasons,
+               reasons,
                group_refusals.empty() ? "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH"
                                       : "mend what is named, or choose another backend: --backend",
                {}};

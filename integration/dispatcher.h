@@ -56,8 +56,8 @@ struct CallExplanation {
   // The ranks have agreed on it for the collectives of the call (Agree), and without that the call
   // would run another choice.
   bool is_agreed = false;
-  // The setting `force` gives it the choice, whatever else the call would run. A program runs that
-  // choice in one of its steps.
+  // The setting `force_choice` gives it the choice, whatever else the call would run. A program
+  // runs that choice in one of its steps.
   bool is_forced = false;
   // The reason for which a collective of the call does not run its forced choice; "" if each of
   // them does, and if none is forced.

@@ -120,7 +120,7 @@ void Dispatcher::WarnOfRefusal(const Problem& step, const std::string& refused) 
   EmitLine(
       *job_.lines(), Severity::kWarning,
       fmt::format("{} of {} bytes does not run its forced choice, {}; such calls run what they "
-                  "would run without the setting force ({}; this is not repeated for {})",
+                  "would run without the setting force_choice ({}; this is not repeated for {})",
                   InWords(DispatchKey::Of(step.cls)), step.bytes(), refused, job_.force_origin(),
                   Name(step.cls.collective)));
 }

@@ -124,7 +124,7 @@ TEST_F(DispatcherForcedTest, ASizeThatIsRefusedRunsWhatItWouldRunAnywayAndIsSaid
   EXPECT_THAT(warnings_.texts,
               ElementsAre(AllOf(HasSubstr("all_reduce sum f32 out of place of 68 bytes does not "
                                           "run its forced choice, fake/wanted: "),
-                                HasSubstr("the setting force"))));
+                                HasSubstr("the setting force_choice"))));
   const CallExplanation explanation = Explained(SumOf(17));
   EXPECT_FALSE(explanation.is_forced);
   EXPECT_TRUE(explanation.from_table);
@@ -248,7 +248,7 @@ Result<std::unique_ptr<Job>> JoinWithForce(const std::string& folder, const std:
   options.catalogue.tables = {fake::BackendApi()};
   options.catalogue.settings["fake.script"] = kScript;
   options.settings.force = ForcedChoices::Parse(force).value();
-  options.force_origin = "COTUNE_FORCE";
+  options.force_origin = "COTUNE_FORCE_CHOICE";
   return Job::Join(options);
 }
 
@@ -259,7 +259,7 @@ TEST_F(DispatcherForcedTest, AJobKnowsTheChoicesOfItsBackends) {
     EXPECT_FALSE(job) << force;
     if (job) return std::string();
     EXPECT_EQ(job.error().code, ErrorCode::kUsage);
-    EXPECT_EQ(job.error().where, "COTUNE_FORCE");
+    EXPECT_EQ(job.error().where, "COTUNE_FORCE_CHOICE");
     EXPECT_NE(job.error().next_step, "");
     return job.error().ToText();
   };

@@ -169,8 +169,8 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectOwn(const ExchangeRequest& req
 }
 
 Status Job::CompareForced(int64_t deadline_ns) {
-  Status same = CompareTunes(*exchange_, {{"setting force", options_.settings.force.text()}}, {}, 0,
-                             deadline_ns);
+  Status same = CompareTunes(*exchange_, {{"setting force_choice", options_.settings.force.text()}},
+                             {}, 0, deadline_ns);
   if (!same && same.error().code == ErrorCode::kDisagreement) {
     same.error().where = options_.force_origin;
     same.error().cause = "it decides what calls run and must be equal on every rank";

@@ -76,7 +76,7 @@ struct JobOptions {
   std::string host_identity;
   TuningSettings settings;
   // The place where the user gave settings.force, for messages.
-  std::string force_origin = "the setting force";
+  std::string force_origin = "the setting force_choice";
   // The memory that the calls of this job work on. kCuda: of the rank's GPU, see
   // gpu::OrdinalOfRank.
   MemoryKind memory = MemoryKind::kHost;

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "plugins/loader/load_plugin.h"
 
 namespace cotune {
@@ -83,6 +85,26 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
     scan.reports.push_back(std::move(report));
   }
   return scan;
+}
+
+Error NoPluginFound(const std::vector<std::string>& search_path) {
+  const std::string next_step =
+      "name the folder that holds cotune_host.so by COTUNE_PLUGIN_PATH or the setting plugin_path";
+  if (search_path.empty()) {
+    return {ErrorCode::kEnvironment,
+            "no plugin was found",
+            "",
+            "no folder lib/cotune/plugins lies beside the folder of cotune",
+            next_step,
+            {}};
+  }
+  return {ErrorCode::kEnvironment,
+          "no plugin was found",
+          fmt::format("{}", fmt::join(search_path, ":")),
+          fmt::format("{} no shared library of a plugin, such as cotune_host.so",
+                      search_path.size() == 1 ? "this folder holds" : "these folders hold"),
+          next_step,
+          {}};
 }
 
 }  // namespace cotune

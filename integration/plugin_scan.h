@@ -45,6 +45,9 @@ struct PluginScan {
 PluginScan ScanPlugins(const std::vector<std::string>& named,
                        const std::vector<std::string>& search_path, CallWatchdog* watchdog);
 
+// The error of a scan that found no plugin: it names the folders, and what was expected in them.
+Error NoPluginFound(const std::vector<std::string>& search_path);
+
 }  // namespace cotune
 
 #endif  // COTUNE_INTEGRATION_PLUGIN_SCAN_H_

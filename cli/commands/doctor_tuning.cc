@@ -75,10 +75,10 @@ bool HasNoGroup(Job& job, std::string_view backend) {
                      [&](const Refusal& refusal) { return refusal.choice == backend; });
 }
 
-void CheckPlugins(Job& job, MemoryKind memory, Checkup& checkup) {
+void CheckPlugins(Job& job, MemoryKind memory, const std::vector<std::string>& folders,
+                  Checkup& checkup) {
   if (job.plugin_reports().empty()) {
-    checkup.Problem("plugins", "none was found",
-                    "set COTUNE_PLUGIN_PATH to the folder that holds cotune_host.so");
+    AddError("plugins", NoPluginFound(folders), checkup);
   }
   for (const PluginReport& report : job.plugin_reports()) {
     const BackendMember* const member =
@@ -163,8 +163,8 @@ void CheckDatabase(const Job& job, Checkup& checkup) {
   }
 }
 
-void CheckLauncher(Checkup& checkup) {
-  const Result<std::optional<LaunchContext>> context = FindRank(0, checkup.process);
+void CheckLauncher(int flag_ranks, Checkup& checkup) {
+  const Result<std::optional<LaunchContext>> context = FindRank(flag_ranks, checkup.process);
   if (!context) return AddError("launcher", context.error(), checkup);
   if (!*context) {
     checkup.Ok("launcher",
@@ -180,7 +180,7 @@ void CheckLauncher(Checkup& checkup) {
 }  // namespace
 
 void CheckTuning(const DoctorFlags& flags, Checkup& checkup) {
-  CheckLauncher(checkup);
+  CheckLauncher(flags.ranks, checkup);
   Result<JobMemory> memory = ChooseMemory(checkup.settings, flags.plugins, checkup.process);
   if (!memory) {
     AddError("memory", memory.error(), checkup);
@@ -194,7 +194,9 @@ void CheckTuning(const DoctorFlags& flags, Checkup& checkup) {
     job = JoinAlone(checkup.settings, flags.plugins, *memory, checkup.process, JobPurpose::kSurvey);
   }
   if (!job) return AddError("plugins", job.error(), checkup);
-  CheckPlugins(**job, memory->kind, checkup);
+  const JobOptions options =
+      MakeJobOptions(checkup.settings, flags.plugins, memory->kind, checkup.process);
+  CheckPlugins(**job, memory->kind, options.catalogue.plugin_search_path, checkup);
   CheckDatabase(**job, checkup);
 }
 

@@ -58,7 +58,8 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
       SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks, buffers});
   if (!selected) {
     Error error = selected.error();
-    const bool is_of_sizes = error.code == ErrorCode::kUsage && error.where == flags.program;
+    const bool is_of_sizes = error.code == ErrorCode::kUsage && error.where == flags.program &&
+                             error.what.starts_with("no size");
     if (is_of_sizes) error.next_step = "write: cotune explain --program FILE --rows R";
     return tl::make_unexpected(std::move(error));
   }
@@ -66,6 +67,9 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
   if (one.sizes_bytes.size() != 1) {
     return Fail(ErrorCode::kUsage, "one call is explained, and several numbers of rows are given",
                 "--rows", "", "give one number");
+  }
+  if (!size.empty() && !AnyHasRows(*selected)) {
+    return tl::make_unexpected(NoRows(flags.program, "SIZE"));
   }
   const Problem problem = one.program.ProblemAt(one.sizes_bytes.front(), 0);
   return Asked{std::move(one.program), problem};
@@ -86,7 +90,7 @@ Result<ChoiceId> UnforcedStep(const Job& job, const Asked& asked, const Explanat
   return fallback.id;
 }
 
-// Finds what the setting force makes of the call, as the ranks of its job would.
+// Finds what the setting force_choice makes of the call, as the ranks of its job would.
 Result<std::optional<ForcedAnswer>> ForcedAnswerOf(const Job& job, const Asked& asked,
                                                    const Explanation& explanation) {
   const ForcedChoices& forced = job.settings().force;

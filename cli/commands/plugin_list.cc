@@ -92,19 +92,14 @@ int PluginListCommand(const PluginListFlags& flags, Process& process) {
   const bool is_usable = std::any_of(rows.begin(), rows.end(),
                                      [](const PluginRow& row) { return row.state == "loaded"; });
   if (is_usable) return 0;
-  const Error nothing =
-      rows.empty() ? Error{ErrorCode::kEnvironment,
-                           "no plugin was found",
-                           "",
-                           "",
-                           "set COTUNE_PLUGIN_PATH to the folder that holds cotune_host.so",
-                           {}}
-                   : Error{ErrorCode::kEnvironment,
-                           "no plugin can be used",
-                           "",
-                           "",
-                           "see the reasons that are listed",
-                           {}};
+  const JobOptions options = MakeJobOptions(*settings, flags.plugins, memory->kind, process);
+  const Error nothing = rows.empty() ? NoPluginFound(options.catalogue.plugin_search_path)
+                                     : Error{ErrorCode::kEnvironment,
+                                             "no plugin can be used",
+                                             "",
+                                             "",
+                                             "see the reasons that are listed",
+                                             {}};
   console.LogError(nothing);
   return ExitCode(nothing.code);
 }

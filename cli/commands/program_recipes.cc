@@ -1,5 +1,7 @@
 // `cotune program recipes`: the ways to cut a program into steps, with reasons; measures nothing.
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,14 +15,26 @@
 namespace cotune::cli {
 namespace {
 
+// What the user did not give, and got.
+std::vector<std::string> AssumedTexts(const ProgramRecipesFlags& flags, int ranks, bool has_rows) {
+  std::vector<std::string> texts;
+  if (flags.ranks == 0) texts.push_back(fmt::format("--ranks is not given: {} ranks", ranks));
+  if (has_rows && !flags.rows) {
+    texts.push_back("--rows is not given: a row for each rank");
+  }
+  return texts;
+}
+
 Result<RecipesReport> ListRecipes(const ProgramRecipesFlags& flags, Process& process) {
   constexpr int kDefaultRanks = 4;
   const int ranks = flags.ranks == 0 ? kDefaultRanks : flags.ranks;
   COTUNE_TRY(const ResolvedSettings settings, ReadSettings(flags.settings, process));
   COTUNE_TRY(const JobMemory memory, ChooseMemory(settings, flags.plugins, process));
+  COTUNE_TRY(const ProgramGraph graph, ReadProgramFile(flags.file));
+  std::optional<std::string> rows = flags.rows;
+  if (!rows && graph.has_rows()) rows = fmt::format("{}", ranks);
   COTUNE_TRY(std::vector<ProgramSelection> selected,
-             SelectPrograms({flags.file}, flags.rows.value_or(fmt::format("{}", ranks)), {},
-                            {memory.kind, ranks, ranks}));
+             SelectPrograms({flags.file}, rows, {}, {memory.kind, ranks, ranks}));
   ProgramSelection& one = selected.front();
   if (one.sizes_bytes.size() != 1) {
     return Fail(ErrorCode::kUsage, "the recipes of one call are listed, and several are given",
@@ -37,8 +51,9 @@ Result<RecipesReport> ListRecipes(const ProgramRecipesFlags& flags, Process& pro
   for (const Choice& choice : list.choices) choices.push_back(choice.id);
   COTUNE_TRY(std::vector<ListedRecipe> recipes,
              GroupByRecipe(job->recipes(), one.program.graph(), choices));
-  const uint64_t rows = one.program.RowsAt(problem);
-  return RecipesReport{std::move(one.program), rows, std::move(recipes), list.refusals};
+  const uint64_t rows_of_call = one.program.RowsAt(problem);
+  return RecipesReport{std::move(one.program), rows_of_call, std::move(recipes), list.refusals,
+                       AssumedTexts(flags, ranks, graph.has_rows())};
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 namespace cotune::cli {
 namespace {
 
-constexpr std::array<std::string_view, 9> kCommands = {"tune",        "bench",   "explain",
-                                                       "plugin list", "db show", "db merge",
-                                                       "config show", "run",     "doctor"};
+constexpr std::array<std::string_view, 11> kCommands = {
+    "tune",        "bench", "explain", "plugin list",   "db show",        "db merge",
+    "config show", "run",   "doctor",  "program check", "program recipes"};
 
 // Storage that the parser writes into, and the parser.
 struct Parsing {
@@ -72,16 +72,11 @@ void AddSettings(CLI::App& command, SettingFlags& flags) {
   };
   for (const SettingSpec& spec : AllSettings()) {
     const std::string value = FormatSetting(spec, defaults);
-    // `cotune tune --force` measures anew, so that this setting has the flag of its alias alone.
-    if (spec.name == "force") {
-      for (const std::string_view alias : AliasesOf(spec)) {
-        add(spec, alias, FlagName(alias), std::string(spec.help));
-      }
-      continue;
-    }
     add(spec, spec.name, (spec.name == "database" ? "--db," : "") + FlagName(spec.name),
         value.empty() ? std::string(spec.help) : fmt::format("{} [{}]", spec.help, value));
     for (const std::string_view alias : AliasesOf(spec)) {
+      // `cotune tune --force` measures anew, so that this alias is no flag.
+      if (alias == "force") continue;
       add(spec, alias, FlagName(alias), "the same as " + FlagName(spec.name));
     }
   }
@@ -166,17 +161,20 @@ void AddTune(Parsing& parsing) {
   AddPlugins(command, parsing.tune.plugins);
   command.add_flag("--force", parsing.tune.force,
                    "measure again, also what the database already has");
-  command
-      .add_option_function<std::string>(
-          "--mode",
-          [&flags = parsing.tune.settings](const std::string& mode) {
-            flags.values["enable_collective_multitemplate"] = mode == "deferred" ? "on" : "off";
-          },
-          "deferred: all collectives at once; immediate: one by one [deferred]")
-      ->check(CLI::IsMember({"deferred", "immediate"}))
-      ->type_name("MODE");
+  CLI::Option* const mode =
+      command
+          .add_option_function<std::string>(
+              "--mode",
+              [&flags = parsing.tune.settings](const std::string& mode) {
+                flags.values["enable_collective_multitemplate"] = mode == "deferred" ? "on" : "off";
+              },
+              "deferred: all collectives at once; immediate: one by one [deferred]")
+          ->check(CLI::IsMember({"deferred", "immediate"}))
+          ->type_name("MODE");
   AddTrace(command, parsing.tune.trace);
   AddSettings(command, parsing.tune.settings);
+  // Both set one setting.
+  mode->excludes(command.get_option("--enable-collective-multitemplate"));
   AddOutput(command, parsing.output);
 }
 
@@ -251,14 +249,15 @@ void AddProgram(Parsing& parsing) {
   CLI::App& check = *program.add_subcommand(
       "check", "read a program file and print what it means, or what is wrong with it");
   check.add_option("FILE", parsing.program_check.file, "program text")->required();
-  AddRanks(check, parsing.program_check.ranks, "ranks of the group [4]");
+  AddRanks(check, parsing.program_check.ranks, "ranks of the group; 4 without this flag");
   AddOutput(check, parsing.output);
   CLI::App& recipes = *program.add_subcommand(
       "recipes",
       "the ways to cut a program into steps that a tune would measure; measures nothing");
   recipes.add_option("FILE", parsing.program_recipes.file, "program text")->required();
-  AddRanks(recipes, parsing.program_recipes.ranks, "ranks of the group [4]");
-  recipes.add_option("--rows", parsing.program_recipes.rows, "rows R of the call [the ranks]");
+  AddRanks(recipes, parsing.program_recipes.ranks, "ranks of the group; 4 without this flag");
+  recipes.add_option("--rows", parsing.program_recipes.rows,
+                     "rows R of the call; as many as ranks without this flag");
   AddPlugins(recipes, parsing.program_recipes.plugins);
   AddSettings(recipes, parsing.program_recipes.settings);
   AddOutput(recipes, parsing.output);
@@ -406,6 +405,12 @@ std::string_view ExitCodesText() {
 }
 
 Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {
+  // `cotune help tune` is `cotune tune --help`.
+  if (!arguments.empty() && arguments.front() == "help") {
+    std::vector<std::string> as_flag(arguments.begin() + 1, arguments.end());
+    as_flag.emplace_back("--help");
+    return ParseCommandLine(as_flag);
+  }
   Parsing parsing;
   Declare(parsing);
   std::string name;
@@ -433,6 +438,9 @@ Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) 
     return CommandLine{parsing.output, "version", VersionFlags{}};
   }
   COTUNE_RETURN_IF_ERROR(CheckExtras(parsing.app));
+  if (parsing.version) {
+    return Usage("--version has no effect on a command", name, "it is a flag of `cotune` alone");
+  }
   return CommandLine{parsing.output, name, TakeFlags(parsing, name)};
 }
 

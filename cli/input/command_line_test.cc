@@ -129,7 +129,9 @@ TEST(CommandLineTest, HelpNamesFlagsAndExitCodes) {
   const std::string show = Parsed<HelpFlags>({"db", "show", "--help"}).text;
   EXPECT_NE(show.find("Usage: cotune db show [OPTIONS] [FILE]"), std::string::npos) << show;
   EXPECT_NE(text.find("5 rank_lost, deadline or disagreement"), std::string::npos);
+  EXPECT_EQ(Parsed<HelpFlags>({"help", "db", "show"}).text, show);
   const std::string top = Parsed<HelpFlags>({"--help"}).text;
+  EXPECT_EQ(Parsed<HelpFlags>({"help"}).text, top);
   EXPECT_NE(top.find("explain"), std::string::npos);
   EXPECT_NE(top.find("Usage: cotune [OPTIONS]"), std::string::npos) << top;
 }
@@ -184,6 +186,7 @@ TEST(CommandLineTest, WrongValuesAndMissingOnesAreUsageErrors) {
 TEST(CommandLineTest, GuessesTheOutputOfWhatDoesNotParse) {
   EXPECT_TRUE(GuessCommandLine({"tune", "--json", "--x"}).output.json);
   EXPECT_EQ(GuessCommandLine({"db", "merge", "--x"}).command, "db merge");
+  EXPECT_EQ(GuessCommandLine({"program", "recipes", "--x"}).command, "program recipes");
   EXPECT_EQ(GuessCommandLine({"nothing"}).command, "");
   EXPECT_FALSE(GuessCommandLine({"run", "--", "p", "--json"}).output.json);
 }

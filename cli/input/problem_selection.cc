@@ -122,7 +122,8 @@ namespace {
 // A flag that would do nothing is a mistake of the user.
 Status CheckFlagsFit(const ProblemFlags& flags) {
   const auto wrong = [](const char* flag, const char* cause, const char* next_step) {
-    return Fail(ErrorCode::kUsage, "the flag has nothing to say here", flag, cause, next_step);
+    return Fail(ErrorCode::kUsage, fmt::format("{} has no effect here", flag), flag, cause,
+                next_step);
   };
   if (flags.programs.empty()) {
     if (flags.rows) {
@@ -131,7 +132,8 @@ Status CheckFlagsFit(const ProblemFlags& flags) {
     return {};
   }
   if (!flags.collectives.empty()) return {};
-  const char* const cause = "a program says that itself, and no --collective is given beside it";
+  const char* const cause =
+      "a program defines it by itself, and no --collective is given beside it";
   if (!flags.in_place.empty())
     return wrong("--in-place", cause, "leave it out, or add --collective");
   if (!flags.dtypes.empty()) return wrong("--dtype", cause, "leave it out, or add --collective");
@@ -139,7 +141,7 @@ Status CheckFlagsFit(const ProblemFlags& flags) {
     return wrong("--reduction", cause, "leave it out, or add --collective");
   }
   if (flags.rows && flags.sizes) {
-    return wrong("--sizes", "--rows says how large the programs are", "give one of them");
+    return wrong("--sizes", "--rows gives the size of the programs", "give one of them");
   }
   return {};
 }
@@ -246,7 +248,12 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
                                              {memory, world_size, world_size, buffer_class}));
     std::move(programs.begin(), programs.end(), std::back_inserter(selection.programs));
   }
-  if (!flags.programs.empty() && flags.collectives.empty()) return selection;
+  if (!flags.programs.empty() && flags.collectives.empty()) {
+    if (flags.sizes && !AnyHasRows(selection.programs)) {
+      return tl::make_unexpected(NoRows(flags.programs.front(), "--sizes"));
+    }
+    return selection;
+  }
   for (const Collective collective : collectives) {
     for (const Dtype dtype : dtypes) {
       for (const Reduction reduction : reductions) {

@@ -40,6 +40,23 @@ void SelectRows(ProgramSelection& selection, const std::vector<uint64_t>& rows) 
   }
 }
 
+// Refuses files that cannot be the text of a program, so that a binary gets no error of syntax.
+Status CheckProgramText(std::string_view text, const std::string& path) {
+  constexpr const char* kNextStep =
+      "give a text such as: program sum; %x = input f32 [R, 1024]; %y = all_reduce sum %x; "
+      "return %y (a line break does as well as a semicolon)";
+  if (text.find('\0') != std::string_view::npos) {
+    return Fail(ErrorCode::kUsage, "the file is no program text", path, "it has binary data",
+                kNextStep);
+  }
+  if (text.size() > kProgramTextBytesMax) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("the file is larger than {} KiB", kProgramTextBytesMax / 1024), path,
+                "the text of a program has at most that size", kNextStep);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ProgramGraph> ReadProgramFile(const std::string& path) {
@@ -55,11 +72,26 @@ Result<ProgramGraph> ReadProgramFile(const std::string& path) {
     return Fail(ErrorCode::kEnvironment, "cannot read the program file", path, std::strerror(errno),
                 "check that it is a file");
   }
+  COTUNE_RETURN_IF_ERROR(CheckProgramText(text, path));
   Result<ProgramGraph> graph = ProgramGraph::Parse(text);
   if (graph) return graph;
   Error error = graph.error();
   error.where = error.where.empty() ? path : path + ", " + error.where;
   return tl::make_unexpected(std::move(error));
+}
+
+bool AnyHasRows(const std::vector<ProgramSelection>& programs) {
+  return std::any_of(programs.begin(), programs.end(),
+                     [](const ProgramSelection& each) { return each.program.graph().has_rows(); });
+}
+
+Error NoRows(const std::string& file, const std::string& flag) {
+  return {ErrorCode::kUsage,
+          fmt::format("{} has no effect here", flag),
+          flag,
+          fmt::format("no value of {} has R rows, so that the text fixes its size", file),
+          "leave it out",
+          {}};
 }
 
 Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::string>& files,
@@ -105,6 +137,9 @@ Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::stri
                                : "give --rows 1:1024:x2, or larger --sizes");
     }
     selected.push_back(std::move(selection));
+  }
+  if (rows && !selected.empty() && !AnyHasRows(selected)) {
+    return tl::make_unexpected(NoRows(files.front(), "--rows"));
   }
   return selected;
 }

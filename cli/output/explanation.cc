@@ -8,6 +8,7 @@
 #include "cli/input/problem_selection.h"
 #include "cli/output/number_text.h"
 #include "cli/output/program_words.h"
+#include "cli/output/refusal_groups.h"
 #include "cli/output/winner_table.h"
 #include "core/base/counted.h"
 #include "fmt/format.h"
@@ -175,12 +176,12 @@ std::string ForcedText(const Explanation& explanation) {
   const ForcedAnswer& forced = *explanation.forced;
   std::string text;
   if (forced.choice) {
-    text = fmt::format("  runs: {}, because the setting force demands it ({})\n",
+    text = fmt::format("  runs: {}, because the setting force_choice demands it ({})\n",
                        forced.choice->text(), forced.origin);
     text += StepsText(explanation);
   }
   if (!forced.refused.empty()) {
-    text += fmt::format("  note: the setting force ({}) does not reach all of it: {}\n",
+    text += fmt::format("  note: the setting force_choice ({}) does not reach all of it: {}\n",
                         forced.origin, forced.refused);
   }
   return forced.choice ? text + "  without that setting:\n" : text;
@@ -266,8 +267,8 @@ std::string ChoicesText(const DatabaseEntry& entry) {
   }
   if (cell.verdicts.size() == 1) text += "    none\n";
   if (!cell.refusals.empty()) text += "\n  refused\n";
-  for (const Refusal& refusal : cell.refusals) {
-    text += fmt::format("    {}\n      {}\n", refusal.choice, refusal.reason);
+  for (const RefusalGroup& group : GroupByReason(cell.refusals)) {
+    text += fmt::format("    {}\n      {}\n", group.choices, group.reason);
   }
   return text;
 }

@@ -22,7 +22,7 @@ struct AskedProgram {
   uint64_t rows = 0;
 };
 
-// The effect of the setting force on the call that is asked about.
+// The effect of the setting force_choice on the call that is asked about.
 struct ForcedAnswer {
   std::string origin;                // where the user gave the setting
   std::optional<ChoiceId> choice{};  // that the call runs by it; nothing: it runs what it would run

@@ -52,7 +52,8 @@ std::string AboutText(int64_t span_ns) {
   const int64_t seconds = (std::max<int64_t>(0, span_ns) + 500'000'000) / 1'000'000'000;
   if (seconds == 0) return "less than a second";
   if (seconds < 60) return fmt::format("about {} s", seconds);
-  return fmt::format("about {} min {} s", seconds / 60, seconds % 60);
+  if (seconds < 3600) return fmt::format("about {} min {} s", seconds / 60, seconds % 60);
+  return fmt::format("about {} h {} min", seconds / 3600, seconds / 60 % 60);
 }
 
 std::string MemoryText(uint64_t bytes) {

@@ -35,6 +35,9 @@ TEST(NumberTextTest, SpansAndMemory) {
   EXPECT_EQ(AboutText(400'000'000), "less than a second");
   EXPECT_EQ(AboutText(42'000'000'000), "about 42 s");
   EXPECT_EQ(AboutText(220'000'000'000), "about 3 min 40 s");
+  EXPECT_EQ(AboutText(3'599'000'000'000), "about 59 min 59 s");
+  EXPECT_EQ(AboutText(3'600'000'000'000), "about 1 h 0 min");
+  EXPECT_EQ(AboutText(97'559'000'000'000), "about 27 h 5 min");
   EXPECT_EQ(MemoryText(512), "512 bytes");
   EXPECT_EQ(MemoryText(1536), "1.5 KiB");
   EXPECT_EQ(MemoryText(uint64_t{3} << 40), "3.0 TiB");

@@ -6,6 +6,7 @@
 
 #include "cli/output/json_output.h"
 #include "cli/output/program_words.h"
+#include "cli/output/refusal_groups.h"
 #include "cli/output/text_table.h"
 #include "core/base/counted.h"
 #include "fmt/format.h"
@@ -59,9 +60,11 @@ Result<std::vector<ListedRecipe>> GroupByRecipe(const RecipeSource& source,
 
 std::string ProgramRecipesText(const RecipesReport& report) {
   const Program& program = report.program;
-  std::string text = fmt::format(
-      "{}: {} of {} memory\n\n", CellText(program, program.ProblemAtRows(report.rows, 0)),
-      Counted(program.group().world_size, "rank"), Name(program.group().memory));
+  std::string text =
+      fmt::format("{}: {} of {} memory\n", CellText(program, program.ProblemAtRows(report.rows, 0)),
+                  Counted(program.group().world_size, "rank"), Name(program.group().memory));
+  for (const std::string& assumed : report.assumed) text += fmt::format("  {}\n", assumed);
+  text += '\n';
   TextTable table({{"recipe"}, {"choices", Align::kRight}, {"steps"}});
   for (const ListedRecipe& recipe : report.recipes) {
     table.AddRow({recipe.keys.empty() ? "unfused" : recipe.keys,
@@ -69,8 +72,8 @@ std::string ProgramRecipesText(const RecipesReport& report) {
   }
   text += table.ToText(2);
   if (!report.refusals.empty()) text += "\nleft out\n";
-  for (const Refusal& refusal : report.refusals) {
-    text += fmt::format("  {}: {}\n", refusal.choice, refusal.reason);
+  for (const RefusalGroup& group : GroupByReason(report.refusals)) {
+    text += fmt::format("  {}: {}\n", group.choices, group.reason);
   }
   return text;
 }

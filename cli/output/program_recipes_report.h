@@ -26,6 +26,7 @@ struct RecipesReport {
   uint64_t rows = 0;
   std::vector<ListedRecipe> recipes;
   std::vector<Refusal> refusals;
+  std::vector<std::string> assumed{};  // a line for each value that no flag gave
 };
 
 // The recipes of these choices in the order of their first choice. Errors as

@@ -20,7 +20,7 @@ struct TuneSummary {
   std::vector<int> late_ranks;
   int32_t measured_cells = 0;
   int32_t known_cells = 0;
-  int32_t forced_cells = 0;  // not measured because the setting force decides them
+  int32_t forced_cells = 0;  // not measured because the setting force_choice decides them
   int32_t skipped_cells = 0;
   int32_t unsteady_cells = 0;  // among the measured ones
   int32_t pre_syncs = 0;

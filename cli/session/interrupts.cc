@@ -65,6 +65,10 @@ void CatchInterrupts(bool speaks, std::string early_error, std::string early_doc
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // nohup ignores it, so that the process outlives its terminal.
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 void BeginInterruptible() { phase.store(Phase::kDuring, std::memory_order_relaxed); }

@@ -223,7 +223,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
                           MemoryKind memory, const Process& process) {
   JobOptions options;
   options.settings = settings.values;
-  options.force_origin = settings.origins.at("force");
+  options.force_origin = settings.origins.at("force_choice");
   options.memory = memory;
   for (const std::string& plugin : plugins.plugins) {
     std::error_code error;

@@ -23,7 +23,7 @@ constexpr uint64_t kJournalBytesMax = 1ull << 30;
 
 tl::unexpected<Error> JournalFailure(std::string what, const std::string& path) {
   return Fail(ErrorCode::kEnvironment, std::move(what), path, std::strerror(errno),
-              "check free space and permissions; what was measured before is kept");
+              "check free space and permissions");
 }
 
 class FileJournal final : public TuningJournal {

@@ -56,7 +56,7 @@ std::vector<std::pair<std::string, std::string>> TuningSettings::AgreedValues() 
       {"max_fusion_depth", text(fusion.max_depth)},
       {"fusion_speedup_threshold", text(fusion.speedup_threshold)},
       {"only_agreeable", text(fusion.only_agreeable)},
-      {"force", force.text()},
+      {"force_choice", force.text()},
   };
 }
 

@@ -329,7 +329,8 @@ typedef struct cotune_group_options {
    * whatever the table has; if it is refused or not listed for a call, that call runs what it would
    * run otherwise, and one warning for each collective names the reason. A tune does not measure
    * what is forced. Equal on all ranks, or COTUNE_ERROR_DISAGREEMENT; a name that no backend in use
-   * has is COTUNE_ERROR_USAGE. "" forces nothing; NULL: the setting force (COTUNE_FORCE). */
+   * has is COTUNE_ERROR_USAGE. "" forces nothing; NULL: the setting force_choice
+   * (COTUNE_FORCE_CHOICE). */
   const char* force;
   /* Settings of this group and those split from it, which count more than the environment and the
    * settings file: lines of "name=value" with the names and values of the settings file, for
@@ -634,7 +635,8 @@ typedef struct cotune_tune_report {
   uint32_t struct_size;
   int32_t measured; /* cells: problem x size */
   int32_t known;    /* taken from the database */
-  int32_t skipped;  /* not measured: the budget was used up, or the setting force decides them */
+  int32_t
+      skipped; /* not measured: the budget was used up, or the setting force_choice decides them */
   int32_t is_tuned; /* 0: a rank missed the pre-sync window; every rank keeps the table it had */
 } cotune_tune_report;
 
@@ -690,8 +692,8 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  * - is_agreed: true if the call runs this choice only because the ranks have agreed on it
  *   (cotune_program_agree); source is "table" then, and measured has at most the size of the call.
  * - forced_refused: the reason for which a collective of the call does not run the choice that the
- *   setting force gives it; "" if each of them does, and if none is forced.
- * - source: "table", "default", "forced" (the setting force gives the call its choice; of a
+ *   setting force_choice gives it; "" if each of them does, and if none is forced.
+ * - source: "table", "default", "forced" (the setting force_choice gives the call its choice; of a
  * program, a step has that choice, and measured is empty), or, if the choice of the table does not
  * run the call for the reason in `refused`, "next_best", the next fastest choice of the nearest
  * measured size that can, or "default_after_refusal". The reasons: its backend refuses the call, no

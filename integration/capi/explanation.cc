@@ -76,12 +76,13 @@ Json InGraphs(const CallExplanation& call) {
 std::string RefusedForceText(const CallExplanation& call) {
   return call.forced_refused.empty()
              ? ""
-             : fmt::format("the setting force does not reach all of it ({})\n",
+             : fmt::format("the setting force_choice does not reach all of it ({})\n",
                            call.forced_refused);
 }
 
 std::string ForcedText(const CallExplanation& call) {
-  return "the setting force gives it this choice; nothing else counts\n" + RefusedForceText(call);
+  return "the setting force_choice gives it this choice; nothing else counts\n" +
+         RefusedForceText(call);
 }
 
 // The lines on where the choice comes from.

@@ -129,11 +129,11 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
   values = settings.values;
   values.warm_timeout_ns = std::max(values.warm_timeout_ns, given.join_timeout_ns);
-  options.force_origin = settings.origins.at("force");
+  options.force_origin = settings.origins.at("force_choice");
   if (given.force != nullptr) {
     options.force_origin = "cotune_group_options.force";
     COTUNE_RETURN_IF_ERROR(
-        AssignSetting(*FindSetting("force"), given.force, options.force_origin, values));
+        AssignSetting(*FindSetting("force_choice"), given.force, options.force_origin, values));
   }
   options.settings = values;
   options.catalogue.settings = settings.backend_values;

@@ -163,7 +163,7 @@ class TableTest(RanksTest):
             explained = seen["explained"]
             self.assertEqual((explained["choice"], explained["source"]), ("host/ring?chunk=65536", "forced"))
             self.assertEqual(explained["forced_refused"], "")
-            self.assertIn("the setting force gives it this choice", seen["text"])
+            self.assertIn("the setting force_choice gives it this choice", seen["text"])
             self.assertIn("did you mean host/ring?chunk=65536?", seen["error"])
 
     def test_a_database_that_cannot_be_used_changes_nothing(self):

@@ -62,7 +62,7 @@ constexpr std::array<SettingSpec, 26> kTable = {{
      "most operations that a collective absorbs on one side"},
     {"fusion_speedup_threshold", &FusionRules::speedup_threshold, 1, 10,
      "a fused form wins only if the fastest unfused one takes more than this many times as long"},
-    {"force", &V::force, 0, 0,
+    {"force_choice", &V::force, 0, 0,
      "collectives that run a given choice, whatever was measured, such as all_reduce=host/ring; at "
      "sizes where it is refused or not listed, they run what they would run without it"},
     {"memory", &V::memory, 0, 0,
@@ -83,8 +83,7 @@ constexpr std::array<SettingSpec, 26> kTable = {{
 constexpr std::array<SettingAlias, 3> kAliases = {{
     {"enable_custom_op_fusion", "collective_fusion_enabled"},
     {"max_autotune_gemm_threads", "precompile_threads"},
-    // The flag of `cotune tune` that measures anew is --force.
-    {"force_choice", "force"},
+    {"force", "force_choice"},
 }};
 
 // The value of a member, in values or in their rules of fusion.

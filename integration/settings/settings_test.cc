@@ -189,7 +189,7 @@ TEST_F(SettingsTest, EveryTypeIsRead) {
                    {"collective_multi_kernel_hints", "1K:4K:x2,64K"},
                    {"precompile_threads", "3"},
                    {"sample_time", "50us"},
-                   {"force", "broadcast=nccl/auto,all_reduce=host/ring?chunk=65536"},
+                   {"force_choice", "broadcast=nccl/auto,all_reduce=host/ring?chunk=65536"},
                    {"plugin_path", "/a:/b"},
                    {"database", "/tmp/x.tdb"}};
   const ResolvedSettings resolved = ResolveSettings(sources).value();

@@ -99,7 +99,7 @@ TEST_F(CApiForce, AForcedChoiceRunsBeforeAndAfterATuneAndALoad) {
 }
 
 TEST_F(CApiForce, TheVariableForcesACollectiveOfAProgram) {
-  setenv("COTUNE_FORCE", "all_reduce=fake/wrong", 1);
+  setenv("COTUNE_FORCE_CHOICE", "all_reduce=fake/wrong", 1);
   RunRanks([&](cotune_group* group, int rank, TestLink& link) {
     constexpr char kText[] =
         "%x = input f32 [R, 1]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n";
@@ -111,7 +111,7 @@ TEST_F(CApiForce, TheVariableForcesACollectiveOfAProgram) {
       link.Report(fmt::format("explained {}", text));
     }
   });
-  unsetenv("COTUNE_FORCE");
+  unsetenv("COTUNE_FORCE_CHOICE");
   SCOPED_TRACE(ranks_.Transcript());
   EXPECT_THAT(ranks_.LinesOf(0, "rows "), ElementsAre("64 right", "65 right"));
   EXPECT_THAT(ranks_.LinesOf(1, "rows "), ElementsAre("64 wrong", "65 right"));
@@ -136,7 +136,7 @@ TEST_F(CApiForce, RanksThatForceOtherChoicesAreNamed) {
     EXPECT_THAT(
         ranks_.LinesOf(rank, "create "),
         ElementsAre(AllOf(StartsWith(fmt::format("{} ", COTUNE_ERROR_DISAGREEMENT)),
-                          HasSubstr("'setting force'"), HasSubstr("'all_reduce=fake/usual'"),
+                          HasSubstr("'setting force_choice'"), HasSubstr("'all_reduce=fake/usual'"),
                           HasSubstr("'all_reduce=fake/fast'"))))
         << ranks_.Transcript();
   }

@@ -216,7 +216,8 @@ TEST_F(CApiPrograms, LogWhatATuneListsAndLeavesOut) {
            subject + "fuse=1.2 of %3 is listed",
            subject + "host/tree with fuse=1.2 is left out: runs no operations: partial sums travel "
                      "from rank to rank, and the last hop alone has final values",
-           subject + "fuse=-3&via=split is left out: value %5 in front is read elsewhere too"}))
+           subject + "fuse=-3&via=split is left out: value %5 before the collective has further "
+                     "readers"}))
       << ranks.Transcript();
   EXPECT_THAT(ranks.LinesOf(1, "log 0 "), IsEmpty());
 }

@@ -199,7 +199,7 @@ TEST(UntunedProgramTest, OtherProgramsAreCutForATrueReason) {
   };
   EXPECT_EQ(reasons("%x = input bf16 [R, 1024]\n%v = mul %x, 2\n%s = all_reduce sum %v\n"
                     "%y = add %s, %v\nreturn %y\n")
-                .count("value %1 in front is read elsewhere too"),
+                .count("value %1 before the collective has further readers"),
             1u);
   EXPECT_EQ(reasons("%x = input bf16 [R, 1024]\n%b = input bf16 [1, 1024] nofuse\n"
                     "%s = all_reduce sum %x\n%y = add %s, %b\nreturn %y\n")

@@ -32,7 +32,7 @@ class ForceTest(unittest.TestCase):
                 self.assertIn(part, each["raised"], text)
 
     def test_ranks_that_force_other_choices_are_named(self):
-        self.check_raises("differs", "about 'setting force'", "'all_reduce=host/tree?chunk=65536'", f"'all_reduce={RING}'")
+        self.check_raises("differs", "about 'setting force_choice'", "'all_reduce=host/tree?chunk=65536'", f"'all_reduce={RING}'")
 
     def test_a_choice_that_no_backend_has(self):
         self.check_raises("unknown", "host/rign?chunk=65536 cannot run all_reduce", f"did you mean {RING}?")

@@ -35,7 +35,7 @@ class SizeExplanation:
     Attributes:
       rows: the row count.
       choice: runs at this size.
-      source: "table" if it was tuned; "forced" if the setting force gives it the choice; "relative" if it runs by the row of another call, which `note` names; otherwise as
+      source: "table" if it was tuned; "forced" if the setting force_choice gives it the choice; "relative" if it runs by the row of another call, which `note` names; otherwise as
         cotune_explain_json has it.
       time_us: of the choice when it was measured; None on a rank that does not know it, and if it was not.
       default_time_us: of the default choice in the same measurement.

@@ -73,7 +73,7 @@ class TuneSettings:
       database: the file that keeps what was tuned; "": the machine's own; None: none.
       settings: settings of cotune by their names, as job_settings.py has them.
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
-        refused or not listed runs what it would run otherwise. None: the setting `force` of cotune (COTUNE_FORCE). The name of a
+        refused or not listed runs what it would run otherwise. None: the setting `force_choice` of cotune (COTUNE_FORCE_CHOICE). The name of a
         custom operator that is not declared stands for itself, {"lib::op": "python/ring"}; "body" is its own body.
       races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
         which runs if it is faster.
@@ -431,7 +431,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 def _forces() -> bool:
     """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force_of_collectives is not None or settings_file.given("force") is not None
+    return _settings.force_of_collectives is not None or settings_file.given("force_choice") is not None
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:

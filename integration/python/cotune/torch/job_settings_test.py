@@ -181,7 +181,7 @@ min_rounds = 9
                 self.assertEqual(settings_file.given(name), settings_file.Given(value, f"{path}:{line}"))
             self.assertIsNone(settings_file.given("min_rounds"), "it is one of a backend")
             with mock.patch.dict(os.environ, COTUNE_FORCE_CHOICE="all_reduce=host/tree"):
-                self.assertEqual(settings_file.given("force"), settings_file.Given("all_reduce=host/tree", "COTUNE_FORCE_CHOICE"))
+                self.assertEqual(settings_file.given("force_choice"), settings_file.Given("all_reduce=host/tree", "COTUNE_FORCE_CHOICE"))
 
     def test_the_place_of_the_file(self) -> None:
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, HOME=folder, clear=True):

@@ -61,7 +61,7 @@ _ALLOWED = {
     "database": (_is_database, 'a path, "" for the database of this machine, or None for none'),
     "force": (
         _is_force,
-        'a dict from collectives to ids of choices, such as {"all_reduce": "nccl/auto"}, or None for the setting force',
+        'a dict from collectives to ids of choices, such as {"all_reduce": "nccl/auto"}, or None for the setting force_choice',
     ),
     "races_plain": _SWITCH,
     "races_plain_budget_s": (_is_seconds, "a number of seconds above 0 and up to 3600"),

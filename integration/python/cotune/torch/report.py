@@ -154,7 +154,7 @@ def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
     """A size of the table: the choice that runs first, then the others by their times."""
     runs, measured = answer["choice"], measured_size(answer)
     if answer["source"] == "forced":
-        return [head, f"  runs {runs}: the setting force gives it this choice"]
+        return [head, f"  runs {runs}: the setting force_choice gives it this choice"]
     if measured is None:
         return [head, f"  runs {runs}: this size was not measured"]
     timed = sorted(

@@ -20,7 +20,7 @@ _RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)
 _SIZE_BYTES_MAX = 2**40
 _SIZES_MAX = 1000
 # The other names of settings that are asked for here.
-_ALIASES = {"force": ("force_choice",)}
+_ALIASES = {"force_choice": ("force",)}
 
 
 @dataclasses.dataclass(frozen=True)
