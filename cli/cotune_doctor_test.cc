@@ -125,7 +125,7 @@ TEST_F(DoctorTest, NamesPluginsThatAreRefused) {
   WriteFileForTest(broken, "no library");
   ExpectFinding(Find(Findings(3), "plugin"), "problem", broken);
   environment_["COTUNE_PLUGIN_PATH"] = folder_.path();
-  ExpectFinding(Find(Findings(3), "plugins"), "problem", "set COTUNE_PLUGIN_PATH");
+  ExpectFinding(Find(Findings(3), "plugins"), "problem", "by COTUNE_PLUGIN_PATH");
 }
 
 TEST_F(DoctorTest, AFolderThatIsMissingIsAProblemWithItsNextStep) {

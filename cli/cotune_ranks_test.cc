@@ -103,6 +103,42 @@ TEST_F(RanksTest, ARankThatWaitsForOthersEndsAtOnceWhenInterrupted) {
   EXPECT_EQ(document["error"]["exit_code"], 130) << document;
 }
 
+TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
+  environment_["COTUNE_RANK"] = "0";
+  environment_["COTUNE_WORLD_SIZE"] = "3";
+  environment_["COTUNE_JOB_ID"] = "missing";
+  ProgramRun run(Command({"tune", "--json", "--sizes", "1K", "--db", database_}), environment_);
+  ASSERT_TRUE(
+      run.WaitForError("cotune: warning: waiting for ranks 1, 2, which have not joined "
+                       "the job yet, for at most "));
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  const ProgramEnd end = run.Wait();
+  EXPECT_EQ(end.exit_code, 130) << end.err;
+  EXPECT_EQ(Count(end.err, "waiting for"), 1u) << end.err;
+  EXPECT_EQ(Document(end)["error"]["exit_code"], 130) << end.out;
+}
+
+TEST_F(RanksTest, ARankThatIsStoppedIsNamedWhileItIsWaitedFor) {
+  ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
+                          "4:4096:+4", "--db", database_, "--json"}),
+                 environment_);
+  ASSERT_TRUE(run.WaitForError("[2/1024]"));
+  pid_t rank_1 = 0;
+  for (const std::string& child : ChildrenOf(run.pid())) {
+    const std::vector<std::string> variables = EnvironmentOf(child);
+    const bool is_rank_1 = std::count(variables.begin(), variables.end(), "COTUNE_RANK=1") == 1;
+    if (is_rank_1) rank_1 = static_cast<pid_t>(std::stol(child));
+  }
+  ASSERT_GT(rank_1, 0);
+  ASSERT_EQ(kill(rank_1, SIGSTOP), 0);
+  ASSERT_TRUE(run.WaitForError("cotune: waiting for rank 1, which is stopped"));
+  ASSERT_EQ(kill(rank_1, SIGCONT), 0);
+  const ProgramEnd end = run.Wait();
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_EQ(Count(end.err, "waiting for"), 1u) << end.err;
+  EXPECT_EQ(Document(end)["error"]["ranks"], nlohmann::json({1})) << end.out;
+}
+
 TEST_F(RanksTest, ExplainIsAboutTheRanksOfItsLauncher) {
   ASSERT_EQ(TuneSmall(database_).exit_code, 0);
   environment_["COTUNE_RANK"] = "1";

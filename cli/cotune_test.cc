@@ -318,7 +318,7 @@ TEST_F(CotuneTest, AnInterruptedTuneGoesOnWhereItStopped) {
 TEST_F(CotuneTest, EverySignalThatStopsATuneIsAnswered) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
-                            "4:4096:+4", "--force", "--db", database_}),
+                            "4:4096:+4", "--db", database_ + std::to_string(signal)}),
                    environment_);
     ASSERT_TRUE(run.WaitForError("[2/1024]"));
     ASSERT_EQ(kill(run.pid(), signal), 0);

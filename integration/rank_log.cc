@@ -51,6 +51,8 @@ void RankLog::Add(int rank, std::string_view line) {
   pending_ += fmt::format("[rank {}] {}\n", rank, line);
 }
 
+void RankLog::AddOwn(std::string_view line) { pending_ += fmt::format("cotune: {}\n", line); }
+
 bool RankLog::IsWritable(int timeout_ms) const {
   pollfd polled{STDERR_FILENO, POLLOUT, 0};
   return poll(&polled, 1, timeout_ms) == 1;

@@ -33,6 +33,8 @@ class LineSplitter {
 class RankLog {
  public:
   void Add(int rank, std::string_view line);
+  // A line of this process, without a rank.
+  void AddOwn(std::string_view line);
 
   // Nothing waits to be written. Ranks are read only then, so that they wait for a slow reader, as
   // they would without a parent.

@@ -48,6 +48,7 @@ void RankSupervisor::Run() {
     if (errors_.due_ns() != 0 && clock_.now_ns() >= errors_.due_ns()) errors_.Tell();
     HandleLoss();
     EndRanksThatWaitInVain();
+    NoticeStoppedRanks();
     if (grace_end_ns_ != 0 && clock_.now_ns() >= grace_end_ns_) KillAll();
   }
   CollectAll();
@@ -93,7 +94,8 @@ void RankSupervisor::Wait() {
 
 int RankSupervisor::TimeoutMs() const {
   int timeout_ms = -1;
-  for (const int64_t due_ns : {grace_end_ns_, errors_.due_ns(), unjoined_end_ns_}) {
+  for (const int64_t due_ns :
+       {grace_end_ns_, errors_.due_ns(), unjoined_end_ns_, stopped_notice_ns_}) {
     if (due_ns == 0) continue;
     const auto left_ms = static_cast<int>(
         std::clamp<int64_t>((due_ns - clock_.now_ns()) / 1'000'000 + 1, 0, INT_MAX));
@@ -126,6 +128,7 @@ void RankSupervisor::Suspend() {
   // Here it goes on, in the foreground or in the background.
   for (RankProcess& rank : ranks_) rank.stopped = false;
   grace_end_ns_ = 0;
+  stopped_notice_ns_ = 0;
   if (must_end) BeginGrace();
   // First this: SIGCONT would discard a stop that the terminal sends to who has it.
   SendAll(SIGCONT);
@@ -209,12 +212,34 @@ void RankSupervisor::OnStopped(RankProcess& rank, int signal_number) {
     return;
   }
   if (is_first && signal_number == SIGTSTP && terminal_.is_lent()) return Suspend();
+  const bool is_first_stopped = NoneStopped();
   rank.stopped = true;
-  if (request_.loses_stopped_ranks) BeginGrace();
+  if (!request_.loses_stopped_ranks) return;
+  BeginGrace();
+  if (is_first_stopped) stopped_notice_ns_ = clock_.now_ns() + request_.stopped_notice_ns;
+}
+
+void RankSupervisor::NoticeStoppedRanks() {
+  if (stopped_notice_ns_ == 0 || clock_.now_ns() < stopped_notice_ns_) return;
+  stopped_notice_ns_ = 0;
+  std::vector<int> stopped;
+  for (const RankProcess& rank : ranks_) {
+    if (rank.running && rank.stopped) stopped.push_back(rank.rank);
+  }
+  const int64_t left_ns = grace_end_ns_ - clock_.now_ns();
+  if (stopped.empty() || grace_end_ns_ == 0 || left_ns <= 0) return;
+  const bool is_one = stopped.size() == 1;
+  log_.AddOwn(
+      fmt::format("waiting for rank{} {}, which {} stopped (SIGSTOP, a debugger), for at "
+                  "most {:.0f} s more; `kill -CONT` lets {} go on",
+                  is_one ? "" : "s", fmt::join(stopped, ", "), is_one ? "is" : "are",
+                  static_cast<double>(left_ns) * 1e-9, is_one ? "it" : "them"));
+  log_.Flush();
 }
 
 void RankSupervisor::OnContinued(RankProcess& rank) {
   rank.stopped = false;
+  if (NoneStopped()) stopped_notice_ns_ = 0;
   // All of the job was stopped and goes on, as a shell does it.
   if (!IsJobOver() && NoneStopped()) grace_end_ns_ = 0;
 }

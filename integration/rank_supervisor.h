@@ -55,6 +55,9 @@ class RankSupervisor {
   void HandleLoss();
   void EndRanksThatWaitInVain();
 
+  // Names the ranks that have been stopped for a while, once for each time that ranks are stopped.
+  void NoticeStoppedRanks();
+
   // From now on ranks have a bounded time to end.
   void BeginGrace();
   // To every rank that runs, and to what it has started.
@@ -81,12 +84,13 @@ class RankSupervisor {
   RankLog log_;
   ErrorCollector errors_;
   size_t next_to_read_ = 0;
-  int64_t grace_end_ns_ = 0;     // 0: it has not begun
-  int64_t unjoined_end_ns_ = 0;  // 0: no rank was lost before all had joined
-  sigset_t passed_on_;           // signals of the user
-  bool interrupted_ = false;     // by one
-  bool was_failing_ = false;     // when it came: a rank had already ended badly
-  bool failed_ = false;          // a rank has ended badly
+  int64_t grace_end_ns_ = 0;       // 0: it has not begun
+  int64_t unjoined_end_ns_ = 0;    // 0: no rank was lost before all had joined
+  int64_t stopped_notice_ns_ = 0;  // when a line is due; 0: no rank is stopped, or it was given
+  sigset_t passed_on_;             // signals of the user
+  bool interrupted_ = false;       // by one
+  bool was_failing_ = false;       // when it came: a rank had already ended badly
+  bool failed_ = false;            // a rank has ended badly
   bool loss_is_told_ = false;
   int told_rank_ = -1;        // whose end on_loss was told
   bool ends_others_ = false;  // the others were sent SIGTERM

@@ -45,6 +45,9 @@ struct SpawnRequest {
   // in vain. This is off for a program of the user's, which may be stopped for as long as somebody
   // wants to look at it.
   bool loses_stopped_ranks = true;
+  // When a rank that counts as lost if it stays stopped has been stopped for this long, a line on
+  // standard error names it and the time for which it is still waited for.
+  int64_t stopped_notice_ns = 5'000'000'000;
   // How long ranks may go on after one has ended badly or was stopped (see above), and after a
   // SIGINT, SIGTERM, SIGHUP or SIGQUIT was passed on, before they are ended by SIGKILL.
   int64_t grace_ns = 60'000'000'000;

@@ -106,6 +106,25 @@ TEST(SpawnSignals, ASignalThatEndsTheJobReachesARankThatIsStopped) {
   }
 }
 
+TEST(SpawnSignals, ARankThatStaysStoppedIsNamedWhileItIsWaitedFor) {
+  SpawnRequest request =
+      Shell(InFolder("exec 3<>$fifo; rm $fifo; echo ready; test $COTUNE_RANK = 0 || kill -STOP $$; "
+                     "read x <&3"),
+            2);
+  request.grace_ns = 600 * kSecondNs;
+  request.stopped_notice_ns = 1;
+  SpawnerForTest spawner(request);
+  ASSERT_TRUE(spawner.ReadUntil([](const std::string& output) {
+    return Count(output,
+                 "cotune: waiting for rank 1, which is stopped (SIGSTOP, a debugger), for "
+                 "at most 600 s more; `kill -CONT` lets it go on\n") == 1;
+  })) << spawner.output();
+  kill(spawner.pid(), SIGTERM);
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
+  EXPECT_EQ(Count(spawner.output(), "waiting for"), 1u) << spawner.output();
+  EXPECT_EQ(spawner.ExitCode(), 130);
+}
+
 // A rank that is a script, whose program runs as its child.
 std::string WithChild(const std::string& in_front) {
   return InFolder("exec 3<>$fifo; rm $fifo; " + in_front + "(echo ready; read x <&3) & wait");

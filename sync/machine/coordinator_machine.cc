@@ -120,6 +120,7 @@ void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {
     connection = unidentified_.erase(connection);
   }
   if (failure_.has_value()) return;
+  NoticeMissingRanks(now_ns);
   SendPings(now_ns);
   if (now_ns < liveness_.judge_from_ns()) return;
   const std::vector<int> silent = liveness_.SilentRanks(now_ns);
@@ -178,6 +179,7 @@ void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int6
                  "give each process its own rank; restart the whole job, not one rank", {rank}));
   }
   join_deadline_ns_ = std::min(join_deadline_ns_, AddNs(now_ns, hello.deadline_left_ns()));
+  if (!join_notice_ns_) join_notice_ns_ = AddNs(now_ns, kJoinNoticeNs);
   unidentified_.erase(id);
   ranks_[id] = rank;
   member.connection = id;
@@ -189,6 +191,23 @@ void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int6
   ChannelOutput output;
   channels_.at("").OnArrive(rank, std::move(join), now_ns, output);
   Apply(std::move(output), now_ns);
+}
+
+void CoordinatorMachine::NoticeMissingRanks(int64_t now_ns) {
+  if (!join_notice_ns_ || now_ns < *join_notice_ns_) return;
+  join_notice_ns_ = INT64_MAX;
+  std::vector<int> missing;
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    if (!members_[rank].joined) missing.push_back(static_cast<int>(rank));
+  }
+  if (missing.empty()) return;
+  const std::string limit =
+      join_deadline_ns_ == INT64_MAX
+          ? "without a limit"
+          : fmt::format("for at most {} more", DurationText(join_deadline_ns_ - now_ns));
+  Log(Severity::kWarning,
+      fmt::format("waiting for {}, which {} not joined the job yet, {}", RankList(missing),
+                  missing.size() == 1 ? "has" : "have", limit));
 }
 
 void CoordinatorMachine::SendPings(int64_t now_ns) {
@@ -210,6 +229,7 @@ int64_t CoordinatorMachine::next_time_ns() const {
     judged_ns = std::min(judged_ns, channel.next_time_ns());
   }
   next_ns = std::min(next_ns, std::max(judged_ns, liveness_.judge_from_ns()));
+  if (rendezvous_open()) next_ns = std::min(next_ns, join_notice_ns_.value_or(INT64_MAX));
   return std::min(next_ns, next_ping_ns_);
 }
 

@@ -129,6 +129,8 @@ class CoordinatorMachine {
   void SendBye(std::vector<ConnectionId> to);
   void FailProtocol(int rank, const std::string& what);
   void SendPings(int64_t now_ns);
+  // Once, a while after the first rank has joined: names the ranks that are still missing.
+  void NoticeMissingRanks(int64_t now_ns);
   std::string StateText(int rank, int64_t now_ns) const;
   std::vector<ConnectionId> ConnectionsOf(const std::vector<int>& ranks) const;
   std::vector<int> PresentRanks() const;
@@ -147,6 +149,7 @@ class CoordinatorMachine {
   Liveness liveness_;
   int64_t next_ping_ns_ = 0;
   int64_t join_deadline_ns_ = INT64_MAX;   // the earliest of those who came
+  std::optional<int64_t> join_notice_ns_;  // when it is due; INT64_MAX: it was given
   std::string turned_away_;                // why the last process was, while ranks came
   std::set<std::string> logged_declines_;  // at most kDeclinesLoggedMax
   std::optional<Error> failure_;

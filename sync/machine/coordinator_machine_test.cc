@@ -90,6 +90,54 @@ wire::Frame HelloFrame(const JobIdentity& job, int rank, int64_t deadline_left_n
   return frame;
 }
 
+// The lines of the last event about ranks that are missing.
+std::vector<std::string> WaitingLines(const Desk& desk) {
+  std::vector<std::string> lines;
+  for (const std::string& line : desk.logged()) {
+    if (line.starts_with("waiting for")) lines.push_back(line);
+  }
+  return lines;
+}
+
+TEST(CoordinatorRendezvous, RanksThatDoNotComeAreNamedOnceAfterAWhile) {
+  Desk desk(4);
+  const int64_t deadline_ns = 60'000'000'000;
+  desk.At(10, Connected{1});
+  desk.Frame(10, 1, HelloFrame(desk.Job(), 0, deadline_ns));
+  desk.Hello(20, 2);
+  desk.At(9 + kJoinNoticeNs, TimeReached{});
+  EXPECT_THAT(WaitingLines(desk), IsEmpty());
+  desk.At(10 + kJoinNoticeNs, TimeReached{});
+  EXPECT_THAT(WaitingLines(desk),
+              ElementsAre("waiting for ranks 1, 3, which have not joined the job "
+                          "yet, for at most 55.0 s more"));
+  desk.At(10 + 2 * kJoinNoticeNs, TimeReached{});
+  EXPECT_THAT(WaitingLines(desk), IsEmpty());
+}
+
+TEST(CoordinatorRendezvous, TheTimeToNameMissingRanksIsOneThatTheTimerKeeps) {
+  Desk desk(2);
+  desk.Hello(0, 0);
+  // Heartbeats may come at the same time, but nothing later.
+  for (int64_t now_ns = 0; now_ns < kJoinNoticeNs;) {
+    now_ns = desk.machine().next_time_ns();
+    ASSERT_LE(now_ns, kJoinNoticeNs);
+    desk.At(now_ns, BytesCame{1});
+    desk.At(now_ns, TimeReached{});
+  }
+  EXPECT_THAT(WaitingLines(desk),
+              ElementsAre("waiting for rank 1, which has not joined the job yet, "
+                          "without a limit"));
+}
+
+TEST(CoordinatorRendezvous, NoRankIsNamedWhenAllHaveJoined) {
+  Desk desk(2);
+  desk.JoinAll(0);
+  desk.At(1, BytesCame{1});
+  desk.At(kJoinNoticeNs, TimeReached{});
+  EXPECT_THAT(WaitingLines(desk), IsEmpty());
+}
+
 TEST(CoordinatorRendezvous, ProcessThatIsNoneOfTheMissingRanksIsDeclinedAlone) {
   const JobIdentity own = Desk(3).Job();
   const std::vector<wire::Frame> strangers = {

@@ -34,6 +34,9 @@ inline constexpr uint64_t kStoreWaitersPerRankMax = 1024;
 inline constexpr int64_t kHeartbeatIntervalNs = 500'000'000;
 inline constexpr int64_t kHeartbeatTimeoutNs = 5'000'000'000;
 
+// How long rank 0 waits for the other ranks to join before a line names those that are missing.
+inline constexpr int64_t kJoinNoticeNs = 5'000'000'000;
+
 // How long a rank waits after its deadline for the coordinator to say whose fault it was.
 inline constexpr int64_t kVerdictGraceNs = 500'000'000;
 
