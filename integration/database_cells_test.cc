@@ -1,5 +1,10 @@
 #include "integration/database_cells.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -80,6 +85,28 @@ class DatabaseCellsTest : public ::testing::Test {
   const Fingerprint old_ = MachineWith({{"host", "111"}, {"tiny", "aaa"}});
   const Fingerprint rebuilt_ = MachineWith({{"host", "111"}, {"tiny", "bbb"}});
 };
+
+// The only text about what is kept is that of WhatIsKept: an error beside it cannot contradict it.
+TEST_F(DatabaseCellsTest, AFullDiskGivesOneTextAboutWhatIsKept) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const auto cells = Open(old_);
+    cells->Begin();
+    const rlimit full{0, 0};
+    if (setrlimit(RLIMIT_FSIZE, &full) != 0) _exit(2);
+    const DatabaseEntry entry = EntryForTest(8);
+    const Status recorded = cells->Record(entry.cell, entry.winner);
+    if (recorded || recorded.error().ToText().find("kept") != std::string::npos) _exit(3);
+    const Result<bool> saved = cells->Save();
+    if (saved || saved.error().ToText().find("kept") != std::string::npos) _exit(4);
+    _exit(cells->WhatIsKept() == "nothing of what was measured is kept" ? 0 : 5);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
 
 TEST_F(DatabaseCellsTest, CellsOfAnotherBuildAreMeasuredAgainAndReplaced) {
   Measure(old_, {8, 16, 32}, true);

@@ -475,6 +475,8 @@ TEST_F(TuningJournalTest, AFailedAppendLeavesTheRecordsBefore) {
     if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(3);
     const Status failed = (*journal)->Append(EntryForTest(16));
     if (failed || failed.error().code != ErrorCode::kEnvironment) _exit(4);
+    // The journal does not know what else is kept.
+    if (failed.error().next_step != "check free space and permissions") _exit(7);
     const rlimit large{RLIM_INFINITY, RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &large) != 0) _exit(5);
     _exit((*journal)->Append(EntryForTest(32)) ? 0 : 6);
