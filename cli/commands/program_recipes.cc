@@ -15,7 +15,7 @@
 namespace cotune::cli {
 namespace {
 
-// What the user did not give, and got.
+// Names the values that no flag gave.
 std::vector<std::string> AssumedTexts(const ProgramRecipesFlags& flags, int ranks, bool has_rows) {
   std::vector<std::string> texts;
   if (flags.ranks == 0) texts.push_back(fmt::format("--ranks is not given: {} ranks", ranks));

@@ -34,7 +34,7 @@ inline constexpr uint64_t kStoreWaitersPerRankMax = 1024;
 inline constexpr int64_t kHeartbeatIntervalNs = 500'000'000;
 inline constexpr int64_t kHeartbeatTimeoutNs = 5'000'000'000;
 
-// How long rank 0 waits for the other ranks to join before a line names those that are missing.
+// Time after the first join at which rank 0 names the ranks that are missing.
 inline constexpr int64_t kJoinNoticeNs = 5'000'000'000;
 
 // How long a rank waits after its deadline for the coordinator to say whose fault it was.
