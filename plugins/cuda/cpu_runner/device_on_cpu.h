@@ -194,7 +194,10 @@ inline void StoreWord(void* to, unsigned int value) {
 }
 
 inline unsigned long long GlobalTimerNs() { return cpu::FiberScheduler::NowNs(); }
-inline void BeginLaunch() { cpu::FiberScheduler::YieldSometimes(); }
+template <typename... Arguments>
+void BeginLaunch(const Arguments&... /*arguments*/) {
+  cpu::FiberScheduler::YieldSometimes();
+}
 
 template <int kBytes>
 unsigned char* BlockMemory() {
@@ -240,6 +243,23 @@ float FloatTowardZero(From value) {
 inline float FloatFromF16(unsigned short bits) { return cpu::FloatFromF16Bits(bits); }
 inline unsigned short F16FromFloat(float value) { return cpu::F16BitsFromFloat(value); }
 inline unsigned short Bf16FromFloat(float value) { return cpu::Bf16BitsFromFloat(value); }
+inline unsigned int F16PairFromFloats(float low, float high) {
+  return F16FromFloat(low) | static_cast<unsigned int>(F16FromFloat(high)) << 16;
+}
+inline unsigned int Bf16PairFromFloats(float low, float high) {
+  return Bf16FromFloat(low) | static_cast<unsigned int>(Bf16FromFloat(high)) << 16;
+}
+inline unsigned int AddF16Pairs(unsigned int a, unsigned int b) {
+  const auto half = [](unsigned int pair, int i) {
+    return FloatFromF16(static_cast<unsigned short>(pair >> 16 * i));
+  };
+  return F16PairFromFloats(half(a, 0) + half(b, 0), half(a, 1) + half(b, 1));
+}
+inline unsigned int AddBf16Pairs(unsigned int a, unsigned int b) {
+  const auto low = [](unsigned int pair) { return __uint_as_float(pair << 16); };
+  const auto high = [](unsigned int pair) { return __uint_as_float(pair & 0xFFFF0000u); };
+  return Bf16PairFromFloats(low(a) + low(b), high(a) + high(b));
+}
 
 }  // namespace cotune::cuda
 

@@ -68,7 +68,7 @@ __device__ __forceinline__ void AddUp(const Addends& from, bool are_whole, int r
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
-  BeginLaunch();
+  BeginLaunch(a);
   SpinBudget budget(a);
   Rounds rounds(a, budget);
   if (!rounds.Begin()) return;

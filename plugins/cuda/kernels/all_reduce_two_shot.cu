@@ -7,7 +7,7 @@ using namespace cotune::cuda;
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
-  BeginLaunch();
+  BeginLaunch(a);
   SpinBudget budget(a);
   Launch launch(a, budget);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);

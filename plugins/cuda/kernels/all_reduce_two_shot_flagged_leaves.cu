@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a,
                   const __grid_constant__ SourceArguments source,
                   const __grid_constant__ SinkArguments sink) {
-  BeginLaunch();
+  BeginLaunch(a, source, sink);
   SpinBudget budget(a);
   Rounds rounds(a, budget);
   const Kernel kernel(a, source, sink, rounds);

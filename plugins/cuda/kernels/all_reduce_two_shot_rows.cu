@@ -54,7 +54,7 @@ __device__ __forceinline__ void Run(const KernelArguments& a, const SourceArgume
                                     const SinkArguments& sink) {
   RowMemory memory;
   memory.BeginCluster();
-  BeginLaunch();
+  BeginLaunch(a, source, sink);
   SpinBudget budget(a);
   Launch launch(a, budget);
   RowSink<kIsAligned> shared(sink);  // what all rows have

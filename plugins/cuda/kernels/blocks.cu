@@ -10,7 +10,7 @@ constexpr bool kLoadsOwnWithOthers = COTUNE_UNROLL == 1 && kPeers < 4;
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
-  BeginLaunch();
+  BeginLaunch(a);
   SpinBudget budget(a);
   Launch launch(a, budget);
   const unsigned long long packs = BlockCut::Packs(a);

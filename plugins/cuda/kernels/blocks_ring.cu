@@ -7,7 +7,7 @@ using namespace cotune::cuda;
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
-  BeginLaunch();
+  BeginLaunch(a);
   const unsigned long long block_bytes = a.count * kElementBytes;
   const Chunks chunks(ArrayAt(a.send, 0, block_bytes).packs(), a.chunk_bytes);
   if (chunks.count() == 0) return;

@@ -8,7 +8,7 @@ using namespace cotune::cuda;
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
-  BeginLaunch();
+  BeginLaunch(a);
   SpinBudget budget(a);
   Rounds rounds(a, budget);
   const FlaggedSlots slots(a);

@@ -6,7 +6,7 @@ using namespace cotune::cuda;
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
-  BeginLaunch();
+  BeginLaunch(a);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const Chunks chunks(recv.packs(), a.chunk_bytes);

@@ -33,7 +33,7 @@ __device__ __forceinline__ void CopyHere(const KernelArguments& a) {
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
-  BeginLaunch();
+  BeginLaunch(a);
   if (a.segment >= 0) {
     CopyHere(a);
     return;

@@ -34,12 +34,22 @@ constexpr int kPackElements = kPackBytes / kElementBytes;
 
 #if defined(COTUNE_DTYPE_F16)
 __device__ __forceinline__ float Widen(unsigned short bits) { return FloatFromF16(bits); }
-__device__ __forceinline__ unsigned short Narrow(float value) { return F16FromFloat(value); }
+__device__ __forceinline__ unsigned int NarrowPair(float low, float high) {
+  return F16PairFromFloats(low, high);
+}
+__device__ __forceinline__ unsigned int AddPairs(unsigned int a, unsigned int b) {
+  return AddF16Pairs(a, b);
+}
 #elif defined(COTUNE_DTYPE_BF16)
 __device__ __forceinline__ float Widen(unsigned short bits) {
   return __uint_as_float(static_cast<unsigned int>(bits) << 16);
 }
-__device__ __forceinline__ unsigned short Narrow(float value) { return Bf16FromFloat(value); }
+__device__ __forceinline__ unsigned int NarrowPair(float low, float high) {
+  return Bf16PairFromFloats(low, high);
+}
+__device__ __forceinline__ unsigned int AddPairs(unsigned int a, unsigned int b) {
+  return AddBf16Pairs(a, b);
+}
 #endif
 
 // Element i of a pack. i is a constant wherever this is used, so nothing is indexed at run time.
@@ -65,7 +75,7 @@ __device__ __forceinline__ Pack FromElements(const Accumulator (&values)[kPackEl
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
 #if defined(COTUNE_DTYPE_F16) || defined(COTUNE_DTYPE_BF16)
-    p.word[w] = Narrow(values[2 * w]) | static_cast<unsigned int>(Narrow(values[2 * w + 1])) << 16;
+    p.word[w] = NarrowPair(values[2 * w], values[2 * w + 1]);
 #elif defined(COTUNE_DTYPE_F32)
     p.word[w] = __float_as_uint(values[w]);
 #elif defined(COTUNE_DTYPE_F64)
@@ -115,6 +125,14 @@ __device__ __forceinline__ Accumulator Finish(Accumulator sum) {
 __device__ __forceinline__ Pack ReduceInRankOrder(const Pack& own,
                                                   const Pack (&others)[COTUNE_WORLD_SIZE - 1],
                                                   int rank) {
+#if COTUNE_WORLD_SIZE == 2 && defined(COTUNE_REDUCTION_SUM) && \
+    (defined(COTUNE_DTYPE_F16) || defined(COTUNE_DTYPE_BF16))
+  // Both orders give the same bits.
+  Pack sum;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) sum.word[w] = AddPairs(own.word[w], others[0].word[w]);
+  return sum;
+#else
   Accumulator total[kPackElements];
 #pragma unroll
   for (int r = 0; r < COTUNE_WORLD_SIZE; ++r) {
@@ -131,6 +149,7 @@ __device__ __forceinline__ Pack ReduceInRankOrder(const Pack& own,
 #pragma unroll
   for (int i = 0; i < kPackElements; ++i) total[i] = Finish(total[i]);
   return FromElements(total);
+#endif
 }
 
 }  // namespace cotune::cuda

@@ -3,6 +3,6 @@
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ cotune::cuda::Arguments a) {
-  cotune::cuda::BeginLaunch();
+  cotune::cuda::BeginLaunch(a);
   cotune::cuda::RunPart(a);
 }

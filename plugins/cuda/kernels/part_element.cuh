@@ -151,34 +151,36 @@ using I64 = Integer<long long, unsigned long long>;
 using U8 = Integer<unsigned char, unsigned int>;
 using I8 = Integer<signed char, unsigned int>;
 
-// The sums of two pairs of 16-bit floats, rounded once. That gives the bits of sums in f32 that are
-// rounded afterwards, because f32 has more than twice as many digits.
+// The sums of two pairs of elements.
 __device__ __forceinline__ unsigned int AddPairs(Bf16 /*dtype*/, unsigned int a, unsigned int b) {
-#if defined(__CUDA_ARCH__)
-  constexpr unsigned int kOnes = 0x3F803F80;
-  unsigned int sums;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(kOnes), "r"(b));
-  return sums;
-#else
-  const unsigned int low = Bf16::ToBits(Bf16::FromBits(a & 0xFFFF) + Bf16::FromBits(b & 0xFFFF));
-  return Bf16::ToBits(Bf16::FromBits(a >> 16) + Bf16::FromBits(b >> 16)) << 16 | low;
-#endif
+  return AddBf16Pairs(a, b);
 }
 __device__ __forceinline__ unsigned int AddPairs(F16 /*dtype*/, unsigned int a, unsigned int b) {
-#if defined(__CUDA_ARCH__)
-  unsigned int sums;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
-  return sums;
-#else
-  const unsigned int low = F16::ToBits(F16::FromBits(a & 0xFFFF) + F16::FromBits(b & 0xFFFF));
-  return F16::ToBits(F16::FromBits(a >> 16) + F16::FromBits(b >> 16)) << 16 | low;
-#endif
+  return AddF16Pairs(a, b);
+}
+
+// The bits of a number that is stored and read again. (The compiler does not join conversions of
+// such numbers to one of a pair, see prelude.cuh.)
+template <class T>
+__device__ __forceinline__ auto RoundedBitsOf(T /*dtype*/, typename T::Lane value) {
+  return T::ToBits(value);
+}
+__device__ __forceinline__ unsigned int RoundedBitsOf(F16 /*dtype*/, float value) {
+  return F16PairFromFloats(value, 0.0f);
+}
+// The upper half of an f32 is a bf16.
+__device__ __forceinline__ unsigned int RoundedBitsOf(Bf16 /*dtype*/, float value) {
+  return Bf16PairFromFloats(0.0f, value) >> 16;
+}
+template <class T>
+__device__ __forceinline__ auto RoundedBits(typename T::Lane value) {
+  return RoundedBitsOf(T(), value);
 }
 
 // The number nearest to a lane that the dtype can hold.
 template <class T>
 __device__ __forceinline__ float Rounded(float value) {
-  return T::FromBits(T::ToBits(value));
+  return T::FromBits(RoundedBits<T>(value));
 }
 
 }  // namespace cotune::cuda

@@ -206,11 +206,37 @@ __device__ __forceinline__ unsigned long long GlobalTimerNs() {
   return now;
 }
 
+// Reads a word of each 64 bytes of a kernel's arguments, a line of the constant cache.
+template <typename Arguments>
+__device__ __forceinline__ unsigned int ReadEachLine(const Arguments& a) {
+  constexpr unsigned int kWords = sizeof(Arguments) / 4;
+  const auto* const words = reinterpret_cast<const unsigned int*>(&a);
+  unsigned int read = words[kWords - 1];
+#pragma unroll
+  for (unsigned int w = 0; w < kWords; w += 16) read ^= words[w];
+  return read;
+}
+// The address of a rank's own memory as well: the next instruction after the wait needs it.
+__device__ __forceinline__ unsigned int ReadEachLine(const KernelArguments& a) {
+  const auto own = reinterpret_cast<unsigned long long>(a.arena[a.rank]);
+  return ReadEachLine<KernelArguments>(a) ^ static_cast<unsigned int>(own);
+}
+
 // Programmatic dependent launch: the next kernel of the stream may take its place now, and this one
-// touches no memory before the kernel in front of it is done.
-__device__ __forceinline__ void BeginLaunch() {
+// touches no memory before the kernel in front of it is done. While it waits for that, it brings
+// its arguments into the constant cache, where each miss would otherwise delay the call: 0.05 us of
+// a small all_reduce, 0.1 to 0.2 us of one with operations. Only an instruction that the compiler
+// cannot drop makes it read them; this one sleeps for no time if the words are one number by
+// chance.
+template <typename... Arguments>
+__device__ __forceinline__ void BeginLaunch(const Arguments&... arguments) {
 #if COTUNE_PDL
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  const unsigned int read = (ReadEachLine(arguments) ^ ...);
+  asm volatile(
+      "{ .reg .pred is_seldom;\n"
+      "setp.eq.u32 is_seldom, %0, 0x9E3779B9;\n"
+      "@is_seldom nanosleep.u32 0; }" ::"r"(read));
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -327,16 +353,43 @@ __device__ __forceinline__ float FloatFromF16(unsigned short bits) {
   return value;
 }
 
+// The compiler joins two of these whose results are stored side by side. Alone each one takes
+// eight times as long as a conversion of a pair.
 __device__ __forceinline__ unsigned short F16FromFloat(float value) {
   unsigned short bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
-
 __device__ __forceinline__ unsigned short Bf16FromFloat(float value) {
   unsigned short bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+}
+
+// A pair in one word, the first number in its lower half.
+__device__ __forceinline__ unsigned int F16PairFromFloats(float low, float high) {
+  unsigned int pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ unsigned int Bf16PairFromFloats(float low, float high) {
+  unsigned int pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// The sums of two pairs of 16-bit floats, rounded once. That gives the bits of sums in f32 that are
+// rounded afterwards, because f32 has more than twice as many digits.
+__device__ __forceinline__ unsigned int AddF16Pairs(unsigned int a, unsigned int b) {
+  unsigned int sums;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  return sums;
+}
+__device__ __forceinline__ unsigned int AddBf16Pairs(unsigned int a, unsigned int b) {
+  constexpr unsigned int kOnes = 0x3F803F80;
+  unsigned int sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(kOnes), "r"(b));
+  return sums;
 }
 
 // f32 to the 8-bit floats, by GPUs that do it: to the nearest, ties to even, and the largest number
