@@ -98,6 +98,7 @@ Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
       Status done = calls.Plain();
       if (done && offset == 0) done = calls.InGraph(replays);
       if (!done) return Fail(done.error().code, done.error().ToText(), caller->id().text());
+      rank.findings().RanProgram(sized.name, caller->id());
     }
   }
   return {};

@@ -70,6 +70,14 @@ void Findings::Wrong(const std::string& text) {
   if (wrong++ < kFindingsPrinted) std::fprintf(stderr, "wrong: %s\n", text.c_str());
 }
 
+void Findings::RanProgram(const std::string& program, const ChoiceId& choice) {
+  std::set<std::string>& fused = fused_by_program[program];
+  for (const ChoiceId& step : choice.steps()) {
+    if (step.HostKey("fuse").empty()) continue;
+    fused.insert(fmt::format("{}/{}", step.backend(), step.algorithm()));
+  }
+}
+
 Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
   // Whoever started this rank ends it by going.
   prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/event_sink.h"
 #include "core/choice/choice_caller.h"
+#include "core/problem/choice_id.h"
 #include "core/problem/program.h"
 #include "gpu/driver/cuda_driver.h"
 #include "integration/job.h"
@@ -29,6 +31,12 @@ class Findings {
   uint64_t wrong = 0;
   uint64_t calls = 0;                                  // whose values were compared
   std::map<std::string, uint64_t> choices_by_backend;  // that were run, problem by problem
+
+  // Notes that a choice of a program has run.
+  void RanProgram(const std::string& program, const ChoiceId& choice);
+  // For each program, "backend/algorithm" of the choices that ran operations inside of a
+  // collective.
+  std::map<std::string, std::set<std::string>> fused_by_program;
 };
 
 // Data of one problem on this rank: what it sends, and what has to come.

@@ -128,6 +128,7 @@ class ProgramBits {
     COTUNE_RETURN_IF_ERROR(caller.Launch(arguments, rank_.job().clock()));
     COTUNE_RETURN_IF_ERROR(rank_.Await(rank_.job()));
     ++rank_.findings().calls;
+    rank_.findings().RanProgram(name_, caller.id());
     for (const BackendMember* const member : caller.members()) {
       ++rank_.findings().choices_by_backend[member->backend->name()];
     }
