@@ -18,6 +18,7 @@
 #include "gpu/driver/cuda_driver.h"
 #include "integration/job.h"
 #include "tests/gpu/call_buffers.h"
+#include "tests/gpu/data_sets.h"
 #include "tests/gpu/flags.h"
 #include "tests/gpu/reference.h"
 
@@ -39,14 +40,6 @@ class Findings {
   std::map<std::string, std::set<std::string>> fused_by_program;
 };
 
-// Data of one problem on this rank: what it sends, and what has to come.
-struct CallData {
-  std::vector<std::byte> sent;
-  std::vector<std::byte> right;
-  std::optional<EvaluatedValue> bounded;
-};
-CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan);
-
 // All choices of one problem on this rank.
 struct ReadyChoices {
   std::unique_ptr<Program> program;
@@ -66,8 +59,15 @@ class Rank {
   Job& job() { return *job_; }
   Findings& findings() { return findings_; }
   int64_t deadline_ns() const { return timeout_ns_; }
-  // The region that the buffers of the job's calls are cut from; nullptr for plain buffers.
-  SymmetricRegion* symmetric() { return symmetric_.get(); }
+  // So many numbers that this rank has not taken before, to make the data of calls from: the first
+  // of them. All ranks take as many at the same place in the order of their calls.
+  uint32_t TakeSalts(uint32_t count);
+  // The data of a problem's calls in the rank's job.
+  DataSets SetsFor(const Problem& problem);
+  // One set of buffers for each placement, plain or, where --buffers says so, in the region of the
+  // rank. Those of the call before have to be gone then.
+  Result<std::vector<std::unique_ptr<CallBuffers>>> AllocateBuffers(
+      const Problem& problem, const std::vector<Placement>& placements);
   // For a call that begins now.
   int64_t CallDeadline() const;
 
@@ -99,6 +99,7 @@ class Rank {
   std::unique_ptr<SymmetricRegion> symmetric_;
   Findings findings_;
   int64_t timeout_ns_ = 0;
+  uint32_t salts_taken_ = 0;
 };
 
 // "all_reduce/sum/... cuda/one_shot?..." for messages.
