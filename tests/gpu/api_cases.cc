@@ -4,6 +4,7 @@
 #include <string>
 
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 #include "tests/gpu/api_rank.h"
 
 namespace cotune::gputest {
@@ -134,15 +135,23 @@ Status ExpectExplained(ApiRank& rank) {
   call.reduction = COTUNE_REDUCE_SUM;
   call.count = 2048;
   std::array<char, 4096> text{};
-  if (Status s = StatusOf(rank.group(),
-                          cotune_explain(rank.group(), &call, text.data(), text.size(), nullptr),
-                          "explain");
-      !s) {
-    return s;
-  }
+  std::array<char, 65536> document{};
+  COTUNE_RETURN_IF_ERROR(
+      StatusOf(rank.group(), cotune_explain(rank.group(), &call, text.data(), text.size(), nullptr),
+               "explain"));
+  COTUNE_RETURN_IF_ERROR(
+      StatusOf(rank.group(),
+               cotune_explain_json(rank.group(), &call, document.data(), document.size(), nullptr),
+               "explain_json"));
   std::printf("explain %s\n", std::string(text.data()).substr(0, 200).c_str());
-  if (std::string_view(text.data()).find('/') != std::string_view::npos) return {};
-  return Fail(ErrorCode::kWrongResult, "explain names no choice", "", text.data());
+  const auto json = nlohmann::json::parse(document.data(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return Fail(ErrorCode::kWrongResult, "explain gives no JSON");
+  const std::string choice = json.value("choice", "");
+  const bool names_it =
+      !choice.empty() && std::string_view(text.data()).find(choice) != std::string_view::npos;
+  if (json.value("source", "") == "table" && names_it) return {};
+  return Fail(ErrorCode::kWrongResult, "explain does not name a choice of the tuned table", choice,
+              text.data());
 }
 
 // In-place sums, one after the other and each on another stream: every one needs what the one

@@ -19,6 +19,7 @@ sys.path.insert(0, "tests/gpu")
 import cli_steps
 import fault_steps
 import forced_steps
+import kernel_fault_steps
 import program_steps
 import runner
 import step_types
@@ -354,6 +355,21 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual(set(program_steps.FUSED["host"]), names)
         self.assertLess(set(program_steps.FUSED["cuda"]), names)
 
+    def test_a_list_of_faults_that_lacks_some_is_found(self):
+        faults = [{"name": str(number), "ranks_min": 2 if number < 13 else 3} for number in range(16)]
+        self.assertEqual(len(kernel_fault_steps.faults_for(faults, 2)), 13)
+        self.assertEqual(len(kernel_fault_steps.faults_for(faults, 4)), 16)
+        for ranks, some in ((2, faults[1:]), (3, faults[:-1]), (2, [])):
+            with self.assertRaisesRegex(ValueError, f"for {ranks} ranks, not"):
+                kernel_fault_steps.faults_for(some, ranks)
+
+    def test_a_command_over_its_limit_ends_with_all_of_its_processes(self):
+        step = step_types.Step("a command", "cli", 1, 0.5, lambda _: step_types.Outcome(True, ""))
+        # The child has the pipe, and does not end with its parent.
+        code, out, _ = cli_steps.run_limited(["sh", "-c", "echo begun; sleep 600 & wait"], step)
+        self.assertIsNone(code)
+        self.assertEqual(out, "begun\n")
+
     def test_who_is_lost_has_to_be_named_in_time(self):
         victim = RankEnd(-9, "gone at_ns=1000000000 \n")
         def judged(text: str, code: int = 5) -> str:
@@ -361,6 +377,7 @@ class JudgeTest(unittest.TestCase):
 
         self.assertEqual(judged("knew at_ns=4000000000 job rank 1 died\n"), "")
         self.assertIn("not within", judged("knew at_ns=6000000000 job rank 1 died\n"))
+        self.assertIn("rank 0 had an error 0.5 s before rank 1 was lost", judged("knew at_ns=500000000 job rank 1 died\n"))
         self.assertIn("does not name", judged("knew at_ns=4000000000 job rank 10 died\n"))
         self.assertIn("no error", judged(""))
         self.assertIn("ended with 0", judged("knew at_ns=4000000000 rank 1 died\n", 0))

@@ -32,10 +32,12 @@ Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>&
 Status RunProblem(Rank& rank, const Problem& problem, const std::vector<Pattern>& patterns) {
   Result<ReadyChoices> ready = rank.MakeReady(rank.job(), problem);
   if (!ready) {
-    if (ready.error().code != ErrorCode::kUnsupported || !problem.cls.in_place) {
-      return Propagate(ready);
-    }
-    return {};  // that nobody works in place is no fault
+    // No backend need exchange blocks in place, or work in place on registered buffers.
+    const bool need_not_be =
+        problem.cls.in_place && (problem.cls.collective == Collective::kAllToAll ||
+                                 problem.cls.buffer_class == BufferClass::kSymmetric);
+    if (ready.error().code == ErrorCode::kUnsupported && need_not_be) return {};
+    return Propagate(ready);
   }
   for (const auto& caller : ready->callers) {
     ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
