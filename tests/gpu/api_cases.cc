@@ -19,7 +19,7 @@ struct BoundCall {
   Problem problem;
   void* send = nullptr;
   void* recv = nullptr;
-  uint32_t salt = 0;  // of its data
+  uint32_t salt = 0;  // its data is made from it
 };
 
 Result<BoundCall> Bind(ApiRank& rank, const Problem& problem) {

@@ -75,7 +75,7 @@ class ApiProgram {
   std::vector<Operand> outputs_;
   std::vector<cotune_tensor> input_tensors_;
   std::vector<cotune_tensor> output_tensors_;
-  ProgramValues values_;  // of the last Fill
+  ProgramValues values_;  // that the last Fill wrote
 };
 
 }  // namespace cotune::gputest

@@ -18,7 +18,7 @@ Problem ProblemOf(Collective collective, uint64_t count) {
   return problem;
 }
 
-// What two patterns in turn give, as in a case that calls each choice with both.
+// Two patterns take turns, as in a case that calls each choice with both.
 TEST(DataSetsTest, NoCallHasTheDataOfOneOfTheCallsBefore) {
   for (const Collective collective : AllCollectives()) {
     const Problem problem = ProblemOf(collective, 127);

@@ -15,7 +15,7 @@ constexpr int64_t kSpinNs = 30'000'000'000;
 struct Buffers {
   void* send = nullptr;
   void* recv = nullptr;
-  uint32_t salt = 0;  // of their data
+  uint32_t salt = 0;  // their data is made from it
 };
 
 }  // namespace

@@ -30,12 +30,12 @@ bool HasClusters(const std::string& choice) {
   return at != std::string::npos && choice.compare(at, 10, "cluster=1&") != 0;
 }
 
-// Whether the fault makes this choice wrong, if its kernel has it.
+// Returns true if the fault makes this choice wrong when its kernel has it.
 bool ActsOn(const KernelFault& fault, const std::string& choice) {
   return fault.wrong == "all" || (fault.wrong == "clusters" && HasClusters(choice));
 }
 
-// Whether the fault may make this choice wrong.
+// Returns true if the fault may make this choice wrong.
 bool MayActOn(const KernelFault& fault, const std::string& choice) {
   return fault.kernels.contains(KernelOf(choice)) &&
          (ActsOn(fault, choice) || fault.wrong == "some");

@@ -15,7 +15,7 @@ FAULTS_OF_TWO, FAULTS_OF_MORE = 13, 16
 
 
 def faults_for(faults: list[dict], ranks: int) -> list[dict]:
-    """Those of the list that a tune on so many ranks can meet. ValueError if some are missing."""
+    """Returns the faults that a tune on so many ranks can meet. ValueError if some are missing."""
     met = [fault for fault in faults if fault["ranks_min"] <= ranks]
     wanted = FAULTS_OF_TWO if ranks == 2 else FAULTS_OF_MORE
     if len(met) != wanted:

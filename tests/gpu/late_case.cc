@@ -91,7 +91,7 @@ class LateCalls {
   struct Buffers {
     void* send = nullptr;
     void* recv = nullptr;
-    uint32_t salt = 0;                      // of its data
+    uint32_t salt = 0;                      // its data is made from it
     std::unique_ptr<ApiProgram> program{};  // nullptr: a collective
   };
   uint64_t recv_bytes() const { return problem_.recv_elements() * SizeBytes(problem_.cls.dtype); }

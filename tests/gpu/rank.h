@@ -64,8 +64,8 @@ class Rank {
   uint32_t TakeSalts(uint32_t count);
   // The data of a problem's calls in the rank's job.
   DataSets SetsFor(const Problem& problem);
-  // One set of buffers for each placement, plain or, where --buffers says so, in the region of the
-  // rank. Those of the call before have to be gone then.
+  // One set of buffers for each placement; with --buffers symmetric in the region of the rank,
+  // where they take the place of the buffers of an earlier call, which must be gone.
   Result<std::vector<std::unique_ptr<CallBuffers>>> AllocateBuffers(
       const Problem& problem, const std::vector<Placement>& placements);
   // For a call that begins now.

@@ -208,7 +208,7 @@ class ProgramBits {
   const std::string name_;
   const Program program_;
   size_t calls_ = 0;
-  std::vector<Bytes> batch_;  // of the first set
+  std::vector<Bytes> batch_;  // its data is the first set
 };
 
 }  // namespace
