@@ -110,7 +110,7 @@ def program_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
         rank_step(tree, "programs: every choice of random ones", "programs", ranks, 300, "rank",
                   ["programs", "--seeds", seeds, "--rows", rows, "--replays", replays]),
         rank_step(tree, "programs: every choice of the examples", "programs", ranks, 300, "rank",
-                  ["programs", "--files", files, "--rows", "1,16" if is_full and not tree.quick else "2", "--replays",
+                  ["programs", "--files", files, "--rows", "1,16" if is_full and not tree.quick else "6", "--replays",
                    replays], judge_more=judge_fused(tree, examples)),
     ]
     if is_full:
