@@ -4,6 +4,7 @@
 #include <string>
 
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 #include "tests/gpu/api_rank.h"
 
 namespace cotune::gputest {
@@ -18,29 +19,31 @@ struct BoundCall {
   Problem problem;
   void* send = nullptr;
   void* recv = nullptr;
+  uint32_t salt = 0;  // its data is made from it
 };
 
 Result<BoundCall> Bind(ApiRank& rank, const Problem& problem) {
   const uint64_t element = SizeBytes(problem.cls.dtype);
   COTUNE_TRY(void* const send, rank.memory().Allocate(problem.send_elements() * element));
   COTUNE_TRY(void* const recv, rank.memory().Allocate(problem.recv_elements() * element));
-  return BoundCall{problem, send, recv};
+  return BoundCall{problem, send, recv, 0};
 }
 
 uint64_t RecvBytes(const Problem& problem) {
   return problem.recv_elements() * SizeBytes(problem.cls.dtype);
 }
 
-Status Refill(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t salt) {
+// Data that no call before has had.
+Status Refill(ApiRank& rank, int rank_in_group, BoundCall& call) {
+  call.salt = rank.NextSalt();
   const std::vector<std::byte> poison(RecvBytes(call.problem), std::byte{0xA5});
   if (Status s = rank.memory().Write(call.recv, poison); !s) return s;
-  return rank.memory().Write(call.send, SendData(call.problem, rank_in_group, kPattern, salt));
+  return rank.memory().Write(call.send, SendData(call.problem, rank_in_group, kPattern, call.salt));
 }
 
-Status CheckCall(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t salt,
-                 std::string_view what) {
+Status CheckCall(ApiRank& rank, int rank_in_group, const BoundCall& call, std::string_view what) {
   COTUNE_TRY(const auto answer, rank.memory().Read(call.recv, RecvBytes(call.problem)));
-  rank.Expect(call.problem, what, RightAnswer(call.problem, rank_in_group, kPattern, salt),
+  rank.Expect(call.problem, what, RightAnswer(call.problem, rank_in_group, kPattern, call.salt),
               AsBytes(answer));
   return {};
 }
@@ -78,8 +81,8 @@ Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
     if (Status s = EnqueueAll(group, calls); !s) return s;
     return ApiRank::Call(group, gathered.problem, gathered.send, gathered.recv);
   };
-  for (const BoundCall& call : calls) {
-    if (Status s = Refill(rank, rank.rank(), call, 0); !s) return s;
+  for (BoundCall& call : calls) {
+    if (Status s = Refill(rank, rank.rank(), call); !s) return s;
   }
   // A call must have run once before it is captured.
   if (Status s = enqueue(); !s) return s;
@@ -89,38 +92,37 @@ Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
   const Problem both = ProblemFor(group, Collective::kAllReduce, dtype, Reduction::kSum,
                                   count * static_cast<uint64_t>(rank.size()));
   for (int64_t i = 0; i < replays; ++i) {
-    const auto salt = static_cast<uint32_t>(i + 1);
-    for (const BoundCall& call : calls) {
-      if (Status s = Refill(rank, rank.rank(), call, salt); !s) return s;
+    for (BoundCall& call : calls) {
+      if (Status s = Refill(rank, rank.rank(), call); !s) return s;
     }
+    const std::vector<std::byte> poison(RecvBytes(gathered.problem), std::byte{0xA5});
+    if (Status s = rank.memory().Write(gathered.recv, poison); !s) return s;
     if (Status s = (replay)(); !s) return s;
     if (Status s = rank.Await(group, rank.stream()); !s) return s;
     const std::string what = fmt::format("replay {}", i);
     for (const BoundCall& call : calls) {
-      if (Status s = CheckCall(rank, rank.rank(), call, salt, what); !s) return s;
+      if (Status s = CheckCall(rank, rank.rank(), call, what); !s) return s;
     }
     COTUNE_TRY(const auto answer, rank.memory().Read(gathered.recv, RecvBytes(gathered.problem)));
     rank.Expect(both, what + ", all_gather of reduce_scatter",
-                RightAnswer(both, rank.rank(), kPattern, salt), AsBytes(answer));
+                RightAnswer(both, rank.rank(), kPattern, calls[2].salt), AsBytes(answer));
   }
   return {};
 }
 
 // Calls of sizes between and beyond what was tuned.
 Status RunSizes(ApiRank& rank, std::string_view what) {
-  uint32_t salt = 1;
   for (const uint64_t count : {uint64_t{1}, uint64_t{300}, uint64_t{511}, uint64_t{5000},
                                uint64_t{70'001}, uint64_t{600'003}}) {
     COTUNE_TRY(std::vector<BoundCall> calls, BindAll(rank, rank.group(), Dtype::kBf16, count));
-    for (const BoundCall& call : calls) {
-      if (Status s = Refill(rank, rank.rank(), call, salt); !s) return s;
+    for (BoundCall& call : calls) {
+      if (Status s = Refill(rank, rank.rank(), call); !s) return s;
     }
     if (Status s = EnqueueAll(rank.group(), calls); !s) return s;
     if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
     for (const BoundCall& call : calls) {
-      if (Status s = CheckCall(rank, rank.rank(), call, salt, what); !s) return s;
+      if (Status s = CheckCall(rank, rank.rank(), call, what); !s) return s;
     }
-    ++salt;
   }
   return {};
 }
@@ -133,15 +135,23 @@ Status ExpectExplained(ApiRank& rank) {
   call.reduction = COTUNE_REDUCE_SUM;
   call.count = 2048;
   std::array<char, 4096> text{};
-  if (Status s = StatusOf(rank.group(),
-                          cotune_explain(rank.group(), &call, text.data(), text.size(), nullptr),
-                          "explain");
-      !s) {
-    return s;
-  }
+  std::array<char, 65536> document{};
+  COTUNE_RETURN_IF_ERROR(
+      StatusOf(rank.group(), cotune_explain(rank.group(), &call, text.data(), text.size(), nullptr),
+               "explain"));
+  COTUNE_RETURN_IF_ERROR(
+      StatusOf(rank.group(),
+               cotune_explain_json(rank.group(), &call, document.data(), document.size(), nullptr),
+               "explain_json"));
   std::printf("explain %s\n", std::string(text.data()).substr(0, 200).c_str());
-  if (std::string_view(text.data()).find('/') != std::string_view::npos) return {};
-  return Fail(ErrorCode::kWrongResult, "explain names no choice", "", text.data());
+  const auto json = nlohmann::json::parse(document.data(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return Fail(ErrorCode::kWrongResult, "explain gives no JSON");
+  const std::string choice = json.value("choice", "");
+  const bool names_it =
+      !choice.empty() && std::string_view(text.data()).find(choice) != std::string_view::npos;
+  if (json.value("source", "") == "table" && names_it) return {};
+  return Fail(ErrorCode::kWrongResult, "explain does not name a choice of the tuned table", choice,
+              text.data());
 }
 
 // In-place sums, one after the other and each on another stream: every one needs what the one
@@ -208,10 +218,9 @@ Status RunTwoGroups(ApiRank& rank, int64_t rounds) {
     calls.push_back(bound);
   }
   for (int64_t round = 0; round < rounds; ++round) {
-    const auto salt = static_cast<uint32_t>(round);
     for (size_t g = 0; g < 2; ++g) {
-      for (const BoundCall& call : calls[g]) {
-        if (Status s = Refill(rank, cotune_group_rank(groups[g]), call, salt); !s) return s;
+      for (BoundCall& call : calls[g]) {
+        if (Status s = Refill(rank, cotune_group_rank(groups[g]), call); !s) return s;
       }
     }
     for (size_t i = 0; i < calls[0].size(); ++i) {
@@ -224,9 +233,7 @@ Status RunTwoGroups(ApiRank& rank, int64_t rounds) {
       if (Status s = rank.Await(groups[g], streams[g]); !s) return s;
       for (const BoundCall& call : calls[g]) {
         const std::string what = fmt::format("group {}, round {}", g, round);
-        if (Status s = CheckCall(rank, cotune_group_rank(groups[g]), call, salt, what); !s) {
-          return s;
-        }
+        if (Status s = CheckCall(rank, cotune_group_rank(groups[g]), call, what); !s) return s;
       }
     }
   }

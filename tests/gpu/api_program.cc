@@ -90,17 +90,11 @@ Result<ApiProgram::Operand> ApiProgram::Allocate(ValueIndex value) {
   return made;
 }
 
-Result<const ProgramValues*> ApiProgram::Values(uint32_t salt) {
-  const auto found = values_.find(salt);
-  if (found != values_.end()) return &found->second;
-  COTUNE_TRY(ProgramValues made, ValuesOf(program_, rows_, rank_.rank(), salt));
-  return &values_.emplace(salt, std::move(made)).first->second;
-}
-
 Status ApiProgram::Fill(uint32_t salt) {
-  COTUNE_TRY(const ProgramValues* values, Values(salt));
+  COTUNE_TRY(ProgramValues values, ValuesOf(program_, rows_, rank_.rank(), salt));
+  values_ = std::move(values);
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (Status s = rank_.memory().Write(inputs_[i].data, values->inputs[i]); !s) return s;
+    if (Status s = rank_.memory().Write(inputs_[i].data, values_.inputs[i]); !s) return s;
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (program_.graph().outputs()[i].into >= 0) continue;
@@ -187,18 +181,17 @@ Status ApiProgram::Enqueue(cotune_group* group) {
       name_);
 }
 
-Status ApiProgram::Check(uint32_t salt, std::string_view what) {
-  COTUNE_TRY(const ProgramValues* values, Values(salt));
+Status ApiProgram::Check(std::string_view what) {
   std::string wrong;
   for (size_t i = 0; i < outputs_.size() && wrong.empty(); ++i) {
     COTUNE_TRY(const auto seen, rank_.memory().Read(outputs_[i].data, outputs_[i].bytes));
-    wrong = WhatIsWrong(values->expected[i], seen);
+    wrong = WhatIsWrong(values_.expected[i], seen);
     if (!wrong.empty()) wrong = fmt::format("output {}: {}", i + 1, wrong);
   }
   for (size_t i = 0; i < inputs_.size() && wrong.empty(); ++i) {
     if (OverwrittenBy(program_.graph(), i) >= 0) continue;
     COTUNE_TRY(const auto seen, rank_.memory().Read(inputs_[i].data, inputs_[i].bytes));
-    if (seen != values->inputs[i]) wrong = fmt::format("input {} has changed", i + 1);
+    if (seen != values_.inputs[i]) wrong = fmt::format("input {} has changed", i + 1);
   }
   rank_.Note(fmt::format("{} of {} rows, {}", name_, rows_, what), wrong);
   return {};

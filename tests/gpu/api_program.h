@@ -3,7 +3,6 @@
 #define COTUNE_TESTS_GPU_API_PROGRAM_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -50,8 +49,9 @@ class ApiProgram {
   Result<std::string> Choice(cotune_group* group) const;
   // The document of cotune_explain_program_json.
   Result<nlohmann::json> Explain(cotune_group* group) const;
-  // Compares the outputs of a call that is complete, and notes what is wrong.
-  Status Check(uint32_t salt, std::string_view what);
+  // Compares the outputs of a call that is complete with those of the last Fill's data, and notes
+  // what is wrong.
+  Status Check(std::string_view what);
 
  private:
   struct Free {
@@ -65,7 +65,6 @@ class ApiProgram {
 
   ApiProgram(ApiRank& rank, ProgramText text, Program program, uint64_t rows);
   Result<Operand> Allocate(ValueIndex value);
-  Result<const ProgramValues*> Values(uint32_t salt);
 
   ApiRank& rank_;
   const std::string name_;
@@ -76,7 +75,7 @@ class ApiProgram {
   std::vector<Operand> outputs_;
   std::vector<cotune_tensor> input_tensors_;
   std::vector<cotune_tensor> output_tensors_;
-  std::map<uint32_t, ProgramValues> values_;  // by salt
+  ProgramValues values_;  // that the last Fill wrote
 };
 
 }  // namespace cotune::gputest

@@ -72,6 +72,11 @@ class ApiRank {
   // Ends the rank's group.
   void Leave() { group_.reset(); }
 
+  // A number that this rank has not taken before, to make the data of a call from: what an earlier
+  // call has left in memory that both use is wrong for it. All ranks of a group take it at the same
+  // place in the order of their calls.
+  uint32_t NextSalt() { return ++last_salt_; }
+
   // Notes a difference.
   void Expect(const Problem& problem, std::string_view what, std::span<const std::byte> right,
               std::span<const std::byte> answer);
@@ -92,6 +97,7 @@ class ApiRank {
   std::unique_ptr<CallMemory> memory_;  // outlives the group: its graphs and kernels use it
   Group group_;
   void* stream_ = nullptr;
+  uint32_t last_salt_ = 0;
   uint64_t calls_ = 0;
   uint64_t wrong_ = 0;
 };

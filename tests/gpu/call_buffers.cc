@@ -32,7 +32,6 @@ Result<std::unique_ptr<CallBuffers>> CallBuffers::Allocate(Device& device, const
                                                            int rank, const Placement& placement,
                                                            SymmetricRegion* symmetric) {
   std::unique_ptr<CallBuffers> made(new CallBuffers(device, problem, rank));
-  if (symmetric != nullptr) symmetric->Reset();
   const auto allocate = [&](uint64_t bytes) {
     return symmetric == nullptr ? device.Allocate(bytes) : symmetric->Take(bytes);
   };

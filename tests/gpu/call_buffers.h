@@ -23,7 +23,7 @@ struct Placement {
 // One thread.
 class CallBuffers {
  public:
-  // symmetric: what they are cut from, nullptr for plain ones; one set at a time. Both outlive
+  // symmetric: the region that they are cut from, nullptr for plain ones. Device and region outlive
   // them. kEnvironment when there is no memory left.
   static Result<std::unique_ptr<CallBuffers>> Allocate(Device& device, const Problem& problem,
                                                        int rank, const Placement& placement,

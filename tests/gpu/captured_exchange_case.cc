@@ -28,7 +28,7 @@ class Exchange {
 
   // Runs `call` on new data and compares the answer.
   Status RunAndCompare(const CallMemory::Replay& call, std::string_view what) {
-    const uint32_t salt = ++salt_;
+    const uint32_t salt = rank_.NextSalt();
     const auto sent = SendData(problem_, rank_.rank(), Pattern::kBits, salt);
     COTUNE_RETURN_IF_ERROR(rank_.memory().Write(buffers_.send, sent));
     COTUNE_RETURN_IF_ERROR(
@@ -45,7 +45,6 @@ class Exchange {
   const Problem problem_;
   const uint64_t recv_bytes_;
   const ExchangeBuffers buffers_;
-  uint32_t salt_ = 0;
 };
 
 Result<void*> Buffer(ApiRank& rank, bool is_registered, uint64_t bytes) {

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from rank_processes import NO_MULTICAST
+from rank_processes import KILLED_ENDS_S, NO_MULTICAST
 from step_types import REDUCING, Outcome, Step, Tree
 
 
@@ -29,9 +29,12 @@ def run_limited(command: list[str], step: Step, environment: dict[str, str] | No
                     watch(process.pid)
                 if time.monotonic() < until:
                     continue
-                # Ranks end with their parent.
-                os.kill(process.pid, signal.SIGKILL)
-                out, err = process.communicate()
+                # Ranks end with their parent. One that does not keeps the pipes open, and may be in a group of its own.
+                os.killpg(process.pid, signal.SIGKILL)
+                try:
+                    out, err = process.communicate(timeout=KILLED_ENDS_S)
+                except subprocess.TimeoutExpired as error:
+                    raise RuntimeError(f"{command[0]} was killed at the limit, and a process of it still runs") from error
                 return None, out, err
 
 

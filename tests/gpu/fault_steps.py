@@ -65,6 +65,8 @@ def judge_fault(ends, victim: int, deadline_s: float) -> str:
         if knew is None:
             return f"rank {rank} got no error"
         after_s = (int(knew[1]) - int(gone[1])) / 1e9
+        if after_s < 0:
+            return f"rank {rank} had an error {-after_s:.1f} s before rank {victim} was lost: {knew[2]}"
         if after_s > 2 * deadline_s:
             return f"rank {rank} knew after {after_s:.1f} s, not within {2 * deadline_s:.0f} s"
         if re.search(rf"\brank {victim}\b", knew[2]) is None:

@@ -1,6 +1,7 @@
 // NVRTC with a fault: a library that the setting cuda.nvrtc_library names, which passes all calls
 // on to the real NVRTC. In the texts of kernels that run operations inside of a collective it
-// replaces one text by another, so that a tune meets a wrong kernel in an unchanged product.
+// replaces one text by another, so that a tune meets a wrong kernel in an unchanged product. NVRTC
+// gets all headers with each kernel; the fault is put into those that the kernel includes.
 //
 // Variables: FAULTY_NVRTC_REAL, the path of the real library; FAULTY_NVRTC_REPLACED,
 // FAULTY_NVRTC_BY, the fault; without FAULTY_NVRTC_REPLACED there is none.
@@ -66,6 +67,23 @@ bool PutFault(std::string_view replaced, std::string_view by, std::string& text)
   return has_fault;
 }
 
+// A text of a kernel.
+struct Text {
+  std::string name;
+  std::string content;
+  bool is_included = false;
+};
+
+// Marks the headers that the text includes, and those that they include.
+void MarkIncluded(const std::string& text, std::vector<Text>& headers) {
+  for (Text& header : headers) {
+    if (header.is_included) continue;
+    if (text.find("#include \"" + header.name + "\"") == std::string::npos) continue;
+    header.is_included = true;
+    MarkIncluded(header.content, headers);
+  }
+}
+
 void NoteFault(const std::string& kernel) {
   const std::string path = Variable("FAULTY_NVRTC_KERNELS_FILE");
   if (path.empty()) return;
@@ -85,7 +103,8 @@ void NoteFault(const std::string& kernel) {
 EXPORTED int nvrtcCreateProgram(void** program, const char* source, const char* name,
                                 int header_count, const char* const* headers,
                                 const char* const* header_names) {
-  std::vector<std::string> texts(headers, headers + header_count);
+  std::vector<Text> texts;
+  for (int i = 0; i < header_count; ++i) texts.push_back({header_names[i], headers[i]});
   std::string kernel = source;
   const std::string replaced = Variable("FAULTY_NVRTC_REPLACED");
   // Parts use the same headers, and have to stay right.
@@ -94,12 +113,15 @@ EXPORTED int nvrtcCreateProgram(void** program, const char* source, const char* 
   bool has_fault = false;
   if (!replaced.empty() && is_fused) {
     const std::string by = Variable("FAULTY_NVRTC_BY");
+    MarkIncluded(kernel, texts);
     has_fault = PutFault(replaced, by, kernel);
-    for (std::string& text : texts) has_fault = PutFault(replaced, by, text) || has_fault;
+    for (Text& text : texts) {
+      if (text.is_included) has_fault = PutFault(replaced, by, text.content) || has_fault;
+    }
   }
   if (has_fault) NoteFault(name);
   std::vector<const char*> pointers;
-  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  for (const Text& text : texts) pointers.push_back(text.content.c_str());
   return Real<Create>("nvrtcCreateProgram")(program, kernel.c_str(), name, header_count,
                                             pointers.data(), header_names);
 }

@@ -1,3 +1,4 @@
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -11,32 +12,46 @@ constexpr uint64_t kBytes = kCount * 4;
 // Longer than a group may take to go.
 constexpr int64_t kSpinNs = 30'000'000'000;
 
+struct Buffers {
+  void* send = nullptr;
+  void* recv = nullptr;
+  uint32_t salt = 0;  // their data is made from it
+};
+
 }  // namespace
 
 // A kernel of the caller's runs on, as one of another library does that waits for a lost rank: a
 // group is made beside it, calls come through, and the group goes before the kernel has ended.
 Status RunForeign(ApiRank& rank, const Flags&) {
-  const Result<void*> send = rank.memory().Allocate(kBytes);
-  const Result<void*> recv = rank.memory().Allocate(kBytes);
-  const Result<void*> foreign = rank.memory().MakeStream();
-  if (!send || !recv) return tl::make_unexpected((send ? recv : send).error());
-  COTUNE_RETURN_IF_ERROR(foreign);
-  const std::vector<std::byte> zeroes(kBytes);
-  Status done = rank.memory().Write(*send, zeroes);
-  if (done) done = rank.memory().Write(*recv, std::vector<std::byte>(kBytes, std::byte{0xFF}));
+  std::array<Buffers, 2> calls;
+  for (Buffers& each : calls) {
+    COTUNE_TRY(each.send, rank.memory().Allocate(kBytes));
+    COTUNE_TRY(each.recv, rank.memory().Allocate(kBytes));
+    each.salt = rank.NextSalt();
+  }
+  COTUNE_TRY(void* const foreign, rank.memory().MakeStream());
   const Problem problem =
       ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kF32, Reduction::kSum, kCount);
-  if (done) done = ApiRank::Call(rank.group(), problem, *send, *recv);
-  if (done) done = rank.Await(rank.group(), rank.stream());
-  if (!done) return done;
-  COTUNE_TRY(const std::vector<std::byte> answer, rank.memory().Read(*recv, kBytes));
-  rank.Expect(problem, "before a kernel of the caller's", zeroes, answer);
-  done = rank.memory().Spin(*foreign, kSpinNs);
-  if (done) done = ApiRank::Call(rank.group(), problem, *send, *recv);
-  if (done) done = rank.Await(rank.group(), rank.stream());
-  if (!done) return done;
+  // Writes wait for the whole GPU, so that both calls have their data before the kernel runs.
+  for (const Buffers& each : calls) {
+    const auto sent = SendData(problem, rank.rank(), Pattern::kExact, each.salt);
+    COTUNE_RETURN_IF_ERROR(rank.memory().Write(each.send, sent));
+    const std::vector<std::byte> poison(kBytes, std::byte{0xFF});
+    COTUNE_RETURN_IF_ERROR(rank.memory().Write(each.recv, poison));
+  }
+  const auto run = [&](const Buffers& each, const char* what) -> Status {
+    COTUNE_RETURN_IF_ERROR(ApiRank::Call(rank.group(), problem, each.send, each.recv));
+    COTUNE_RETURN_IF_ERROR(rank.Await(rank.group(), rank.stream()));
+    COTUNE_TRY(const std::vector<std::byte> answer, rank.memory().Read(each.recv, kBytes));
+    rank.Expect(problem, what, RightAnswer(problem, rank.rank(), Pattern::kExact, each.salt),
+                answer);
+    return {};
+  };
+  COTUNE_RETURN_IF_ERROR(run(calls[0], "before a kernel of the caller's"));
+  COTUNE_RETURN_IF_ERROR(rank.memory().Spin(foreign, kSpinNs));
+  COTUNE_RETURN_IF_ERROR(run(calls[1], "beside a kernel of the caller's"));
   rank.Leave();
-  COTUNE_TRY(const bool has_ended, rank.memory().IsDone(*foreign));
+  COTUNE_TRY(const bool has_ended, rank.memory().IsDone(foreign));
   if (has_ended) {
     return Fail(ErrorCode::kInternal, "the group has waited for a kernel of its caller's to end");
   }

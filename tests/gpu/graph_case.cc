@@ -8,7 +8,6 @@
 namespace cotune::gputest {
 namespace {
 
-constexpr uint32_t kDataSets = 5;
 constexpr int64_t kPlainCallEvery = 10;
 
 // Numbers of moments on the devices, each later than all before.
@@ -21,67 +20,84 @@ class Moments {
   int64_t last_ns_;
 };
 
-struct Replay {
-  Rank& rank;
-  ChoiceCaller& caller;
-  CallBuffers& buffers;
-  Pattern pattern;
-};
+// Calls of one plan in a graph, each with buffers and data of its own: more than one, so that they
+// meet each other there.
+constexpr size_t kCallsInGraph = 2;
 
-Status CheckAfter(const Replay& replay, const CallData& data, std::string_view where) {
-  if (Status s = replay.rank.Await(replay.rank.job()); !s) return s;
-  return replay.rank.CheckAnswer(replay.caller, replay.buffers, replay.pattern, data, where);
-}
+// The calls of one choice.
+class CheckedCalls {
+ public:
+  CheckedCalls(Rank& rank, ChoiceCaller& caller,
+               const std::vector<std::unique_ptr<CallBuffers>>& buffers, DataSets& sets)
+      : rank_(rank), caller_(caller), buffers_(buffers), sets_(sets) {}
 
-// Calls of one plan in a graph: more than one, so that they meet each other there.
-constexpr int32_t kCallsInGraph = 2;
-
-// A captured graph, again and again on other data.
-Status RunReplays(const Replay& replay, const std::vector<CallData>& data, int64_t replays,
-                  Moments& moments) {
-  Job& job = replay.rank.job();
-  LaunchArguments arguments;
-  arguments.send = replay.buffers.send();
-  arguments.recv = replay.buffers.recv();
-  arguments.stream = job.device().stream();
-  arguments.deadline_ns = replay.rank.CallDeadline();
-  COTUNE_TRY(const auto captured,
-             replay.caller.PrepareTimed(job.device(), {&arguments, 1}, kCallsInGraph));
-  const bool lines_up = job.device().aligns_ranks();
-  for (int64_t i = 0; i < replays; ++i) {
-    const CallData& now = data[static_cast<size_t>(i) % data.size()];
-    if (Status s = replay.buffers.Fill(now.sent, now.right); !s) return s;
-    COTUNE_RETURN_IF_ERROR(
-        captured->Run(lines_up ? moments.Next() : 0, replay.rank.CallDeadline()));
-    if (Status s = CheckAfter(replay, now, fmt::format("replay {}", i)); !s) return s;
-    if (i % kPlainCallEvery != kPlainCallEvery - 1) continue;
-    const CallData& plain = data[static_cast<size_t>(i + 1) % data.size()];
-    if (Status s = replay.buffers.Fill(plain.sent, plain.right); !s) return s;
-    if (Status s = replay.rank.Launch(job, replay.caller, replay.buffers); !s) return s;
-    if (Status s = CheckAfter(replay, plain, fmt::format("plain call after replay {}", i)); !s) {
-      return s;
+  // A captured graph, again and again on other data, with plain calls between.
+  Status RunReplays(int64_t replays, Moments& moments) {
+    Device& device = rank_.job().device();
+    std::vector<LaunchArguments> arguments;
+    for (const auto& buffers : buffers_) {
+      LaunchArguments& of_call = arguments.emplace_back();
+      of_call.send = buffers->send();
+      of_call.recv = buffers->recv();
+      of_call.stream = device.stream();
+      of_call.deadline_ns = rank_.CallDeadline();
     }
+    COTUNE_TRY(const auto captured,
+               caller_.PrepareTimed(device, arguments, static_cast<int32_t>(arguments.size())));
+    for (int64_t i = 0; i < replays; ++i) {
+      const auto replay = [&]() -> Status {
+        const auto span =
+            captured->Run(device.aligns_ranks() ? moments.Next() : 0, rank_.CallDeadline());
+        return span ? Status() : Propagate(span);
+      };
+      COTUNE_RETURN_IF_ERROR(Run(buffers_.size(), replay, fmt::format("replay {}", i)));
+      if (i % kPlainCallEvery != kPlainCallEvery - 1) continue;
+      const auto call = [&] { return rank_.Launch(rank_.job(), caller_, *buffers_.front()); };
+      COTUNE_RETURN_IF_ERROR(Run(1, call, fmt::format("plain call after replay {}", i)));
+    }
+    return {};
   }
-  return {};
-}
+
+ private:
+  // Runs calls on new data in the first `calls` buffers, and compares them.
+  template <class Launch>
+  Status Run(size_t calls, const Launch& launch, std::string_view where) {
+    const bool reduces = Reduces(caller_.problem().cls.collective);
+    const Pattern pattern = reduces ? Pattern::kExact : Pattern::kBits;
+    std::vector<const CallData*> data;
+    for (size_t i = 0; i < calls; ++i) {
+      data.push_back(&sets_.Next(pattern, true));
+      COTUNE_RETURN_IF_ERROR(buffers_[i]->Fill(data[i]->sent, data[i]->right));
+    }
+    COTUNE_RETURN_IF_ERROR(launch());
+    COTUNE_RETURN_IF_ERROR(rank_.Await(rank_.job()));
+    for (size_t i = 0; i < calls; ++i) {
+      COTUNE_RETURN_IF_ERROR(rank_.CheckAnswer(caller_, *buffers_[i], pattern, *data[i],
+                                               fmt::format("{}, call {}", where, i)));
+    }
+    return {};
+  }
+
+  Rank& rank_;
+  ChoiceCaller& caller_;
+  const std::vector<std::unique_ptr<CallBuffers>>& buffers_;
+  DataSets& sets_;
+};
 
 Status RunProblem(Rank& rank, const Problem& problem, int64_t replays) {
   Job& job = rank.job();
   COTUNE_TRY(ReadyChoices ready, rank.MakeReady(job, problem));
-  const Pattern pattern = Reduces(problem.cls.collective) ? Pattern::kExact : Pattern::kBits;
-  std::vector<CallData> data;
-  for (uint32_t salt = 0; salt < kDataSets; ++salt) {
-    data.push_back(DataFor(problem, job.rank(), pattern, salt, true));
-  }
+  DataSets sets = rank.SetsFor(problem);
   COTUNE_TRY(const int64_t met, rank.Meet(job, "graphs"));
   Moments moments(met);
-  COTUNE_TRY(auto buffers,
-             CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric()));
+  COTUNE_TRY(const auto buffers,
+             rank.AllocateBuffers(problem, std::vector<Placement>(kCallsInGraph)));
   for (const auto& caller : ready.callers) {
     const bool is_cuda = job.device().kind() == MemoryKind::kCuda;
     if (is_cuda && !caller->choice().is_capturable) continue;
     ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
-    const Status done = RunReplays({rank, *caller, *buffers, pattern}, data, replays, moments);
+    CheckedCalls calls(rank, *caller, buffers, sets);
+    const Status done = calls.RunReplays(replays, moments);
     if (!done) return Fail(done.error().code, done.error().ToText(), TextOf(*caller));
   }
   return {};

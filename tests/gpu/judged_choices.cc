@@ -2,16 +2,27 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 
 #include "fmt/format.h"
 
 namespace cotune::gputest {
 namespace {
 
-// "all_reduce_one_shot_rows.cu" of "cuda/one_shot_rows?cluster=2&...".
-std::string KernelOf(const std::string& choice) {
+// "one_shot_rows" of "cuda/one_shot_rows?cluster=2&...".
+std::string AlgorithmOf(const std::string& choice) {
   const size_t begin = choice.find('/') + 1;
-  return fmt::format("all_reduce_{}.cu", choice.substr(begin, choice.find('?') - begin));
+  return choice.substr(begin, choice.find('?') - begin);
+}
+
+// "all_reduce_one_shot_rows.cu" of "cuda/one_shot_rows?cluster=2&...". Leaves in chunks with flags
+// have a source of their own.
+std::string KernelOf(const std::string& choice) {
+  const bool is_flagged = choice.find("transport=flagged") != std::string::npos;
+  const std::string algorithm = AlgorithmOf(choice);
+  return fmt::format("all_reduce_{}.cu", is_flagged && algorithm == "two_shot_leaves"
+                                             ? "two_shot_flagged_leaves"
+                                             : algorithm);
 }
 
 bool HasClusters(const std::string& choice) {
@@ -19,11 +30,39 @@ bool HasClusters(const std::string& choice) {
   return at != std::string::npos && choice.compare(at, 10, "cluster=1&") != 0;
 }
 
-// The first choice that has to be in the other list; "" if there is none.
-template <typename HasToMove>
-std::string FirstOf(const std::vector<std::string>& choices, HasToMove has_to_move) {
-  const auto found = std::find_if(choices.begin(), choices.end(), has_to_move);
-  return found == choices.end() ? "" : *found;
+// Returns true if the fault makes this choice wrong when its kernel has it.
+bool ActsOn(const KernelFault& fault, const std::string& choice) {
+  return fault.wrong == "all" || (fault.wrong == "clusters" && HasClusters(choice));
+}
+
+// Returns true if the fault may make this choice wrong.
+bool MayActOn(const KernelFault& fault, const std::string& choice) {
+  return fault.kernels.contains(KernelOf(choice)) &&
+         (ActsOn(fault, choice) || fault.wrong == "some");
+}
+
+std::string MisjudgmentOfRight(const JudgedChoices& judged) {
+  for (const auto* wrong : {&judged.wrong, &judged.leaves_wrong}) {
+    if (!wrong->empty()) return "found wrong: " + wrong->front();
+  }
+  return judged.right.empty() ? "no choice with rows has run" : "";
+}
+
+std::string MisjudgmentOfFault(const JudgedChoices& judged, const KernelFault& fault) {
+  if (judged.wrong.empty()) return "no choice is found wrong";
+  for (const auto* right : {&judged.right, &judged.leaves_right}) {
+    for (const std::string& choice : *right) {
+      if (ActsOn(fault, choice) && MayActOn(fault, choice)) {
+        return "found right, and its kernel has the fault: " + choice;
+      }
+    }
+  }
+  for (const auto* wrong : {&judged.wrong, &judged.leaves_wrong}) {
+    for (const std::string& choice : *wrong) {
+      if (!MayActOn(fault, choice)) return "found wrong, and the fault is not in it: " + choice;
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -33,18 +72,23 @@ JudgedChoices JudgedOf(const nlohmann::json& explained) {
   for (const nlohmann::json& size : explained.value("measured", nlohmann::json::array())) {
     for (const nlohmann::json& choice : size.value("choices", nlohmann::json::array())) {
       const std::string name = choice.value("choice", "");
-      const bool is_wrong = choice.value("outcome", "") == "wrong_result";
-      const bool has_rows = name.find("_rows?") != std::string::npos;
-      const bool is_fused = name.find("fuse=") != std::string::npos;
-      if (is_wrong && !has_rows) {
-        (is_fused ? judged.leaves_wrong : judged.unfused_wrong).push_back(name);
+      const std::string outcome = choice.value("outcome", "");
+      const bool is_wrong = outcome == "wrong_result";
+      const bool has_rows = AlgorithmOf(name).ends_with("_rows");
+      if (!has_rows && name.find("fuse=") == std::string::npos) {
+        if (is_wrong) judged.unfused_wrong.push_back(name);
+        continue;
       }
-      if (!has_rows) continue;
-      // A choice that never ran is neither; its time is null. A fault may keep a kernel from
-      // compiling.
+      // The time of a choice that never ran is null. A fault may keep a kernel from compiling.
       const auto time_us = choice.find("time_us");
-      const bool has_run = is_wrong || (time_us != choice.end() && time_us->is_number());
-      if (has_run) (is_wrong ? judged.wrong : judged.right).push_back(name);
+      const bool is_right = !is_wrong && time_us != choice.end() && time_us->is_number();
+      if (!is_wrong && !is_right) {
+        judged.not_run.push_back({name, outcome});
+      } else if (has_rows) {
+        (is_wrong ? judged.wrong : judged.right).push_back(name);
+      } else {
+        (is_wrong ? judged.leaves_wrong : judged.leaves_right).push_back(name);
+      }
     }
   }
   return judged;
@@ -54,24 +98,13 @@ std::string MisjudgmentOf(const JudgedChoices& judged, const KernelFault& fault)
   if (!judged.unfused_wrong.empty()) {
     return "an unfused choice is found wrong: " + judged.unfused_wrong.front();
   }
-  if (fault.wrong == "none") {
-    if (!judged.wrong.empty()) return "found wrong: " + judged.wrong.front();
-    if (!judged.leaves_wrong.empty()) return "found wrong: " + judged.leaves_wrong.front();
-    return judged.right.empty() ? "no choice with rows has run" : "";
+  std::string why =
+      fault.wrong == "none" ? MisjudgmentOfRight(judged) : MisjudgmentOfFault(judged, fault);
+  if (!why.empty()) return why;
+  for (const auto& [choice, outcome] : judged.not_run) {
+    if (fault.wrong == "some" && MayActOn(fault, choice)) continue;
+    return fmt::format("not judged, because it has not run ({}): {}", outcome, choice);
   }
-  if (judged.wrong.empty()) return "no choice is found wrong";
-  const auto has_fault = [&](const std::string& choice) {
-    return fault.kernels.contains(KernelOf(choice));
-  };
-  const std::string found_right = FirstOf(judged.right, [&](const std::string& choice) {
-    const bool acts = fault.wrong == "all" || (fault.wrong == "clusters" && HasClusters(choice));
-    return acts && has_fault(choice);
-  });
-  if (!found_right.empty()) return "found right, and its kernel has the fault: " + found_right;
-  const std::string found_wrong = FirstOf(judged.wrong, [&](const std::string& choice) {
-    return !has_fault(choice) || (fault.wrong == "clusters" && !HasClusters(choice));
-  });
-  if (!found_wrong.empty()) return "found wrong, and the fault is not in it: " + found_wrong;
   return "";
 }
 

@@ -10,13 +10,20 @@
 
 namespace cotune::gputest {
 
-// Choices that have run.
+// The choices of a tune by what it has found.
 struct JudgedChoices {
   // Choices that reduce rows inside of the collective.
   std::vector<std::string> right{};
   std::vector<std::string> wrong{};
   // Choices that run operations inside of it, and reduce no rows.
+  std::vector<std::string> leaves_right{};
   std::vector<std::string> leaves_wrong{};
+  // Choices of either kind that have not run, so that nobody knows whether they are right.
+  struct NotRun {
+    std::string choice;
+    std::string outcome;  // "precompile_failed", ...
+  };
+  std::vector<NotRun> not_run{};
   std::vector<std::string> unfused_wrong{};
 };
 
@@ -33,7 +40,9 @@ struct KernelFault {
   std::set<std::string> kernels{};
 };
 
-// The reason for which the tune has not judged its choices as the fault asks for; "" if it has.
+// The reason for which the tune has not judged its choices as the fault asks for; "" if it has. A
+// choice has to run to be judged: one that has not is a reason, unless a fault of "some" kernels
+// may have kept it from running.
 std::string MisjudgmentOf(const JudgedChoices& judged, const KernelFault& fault);
 
 }  // namespace cotune::gputest

@@ -41,7 +41,7 @@ Status RunKernelFault(ApiRank& rank, const Flags& flags) {
   COTUNE_RETURN_IF_ERROR(program.Fill(kSalt));
   COTUNE_RETURN_IF_ERROR(program.Enqueue(rank.group()));
   COTUNE_RETURN_IF_ERROR(rank.Await(rank.group(), rank.stream()));
-  return program.Check(kSalt, "after the tune");
+  return program.Check("after the tune");
 }
 
 }  // namespace cotune::gputest

@@ -9,6 +9,18 @@ from rank_processes import transcript
 from step_types import Outcome, Step, Tree, judge
 
 FAULTY_NVRTC = "libfaulty_nvrtc.so"
+# The numbers of faults in region_mutants.h that a tune of residual + norm has to find, so that a list which has lost some does
+# not pass: on 2 ranks, and on more, where ranks may own rows.
+FAULTS_OF_TWO, FAULTS_OF_MORE = 13, 16
+
+
+def faults_for(faults: list[dict], ranks: int) -> list[dict]:
+    """Returns the faults that a tune on so many ranks can meet. ValueError if some are missing."""
+    met = [fault for fault in faults if fault["ranks_min"] <= ranks]
+    wanted = FAULTS_OF_TWO if ranks == 2 else FAULTS_OF_MORE
+    if len(met) != wanted:
+        raise ValueError(f"kernel_faults lists {len(met)} faults for {ranks} ranks, not {wanted}: {[f['name'] for f in met]}")
+    return met
 
 
 def fault_variables(tree: Tree, folder: pathlib.Path, nvrtc: str, fault: dict | None) -> dict[str, str]:
@@ -55,7 +67,7 @@ def kernel_fault_step(tree: Tree, ranks: int) -> Step:
         known = json.loads(listed.stdout)
         until = time.monotonic() + step.limit_s
         missed = []
-        faults = [fault for fault in known["faults"] if fault["ranks_min"] <= step.ranks]
+        faults = faults_for(known["faults"], step.ranks)
         for number, fault in enumerate([None, *faults]):
             folder = tree.work / f"kernel_fault-{step.ranks}-{number}"
             why = run_fault(tree, step, known["nvrtc"], fault, folder, min(limit_s, until - time.monotonic()))

@@ -44,16 +44,17 @@ class LateCalls {
     return {};
   }
 
+  // Data that no call before has had.
   Status Fill() {
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      const Buffers& each = buffers_[i];
+    for (Buffers& each : buffers_) each.salt = rank_.NextSalt();
+    for (const Buffers& each : buffers_) {
       if (each.program != nullptr) {
-        if (Status s = each.program->Fill(Salt(i)); !s) return s;
+        if (Status s = each.program->Fill(each.salt); !s) return s;
         continue;
       }
       const std::vector<std::byte> poison(recv_bytes(), std::byte{0xA5});
       if (Status s = rank_.memory().Write(each.recv, poison); !s) return s;
-      const auto sent = SendData(problem_, rank_.rank(), Pattern::kExact, Salt(i));
+      const auto sent = SendData(problem_, rank_.rank(), Pattern::kExact, each.salt);
       if (Status s = rank_.memory().Write(each.send, sent); !s) return s;
     }
     return {};
@@ -76,11 +77,11 @@ class LateCalls {
       const Buffers& each = buffers_[i];
       const std::string what = "late call " + std::to_string(i);
       if (each.program != nullptr) {
-        if (Status s = each.program->Check(Salt(i), what); !s) return s;
+        if (Status s = each.program->Check(what); !s) return s;
         continue;
       }
       COTUNE_TRY(const auto answer, rank_.memory().Read(each.recv, recv_bytes()));
-      rank_.Expect(problem_, what, RightAnswer(problem_, rank_.rank(), Pattern::kExact, Salt(i)),
+      rank_.Expect(problem_, what, RightAnswer(problem_, rank_.rank(), Pattern::kExact, each.salt),
                    answer);
     }
     return {};
@@ -90,10 +91,10 @@ class LateCalls {
   struct Buffers {
     void* send = nullptr;
     void* recv = nullptr;
+    uint32_t salt = 0;                      // its data is made from it
     std::unique_ptr<ApiProgram> program{};  // nullptr: a collective
   };
   uint64_t recv_bytes() const { return problem_.recv_elements() * SizeBytes(problem_.cls.dtype); }
-  static uint32_t Salt(size_t call) { return static_cast<uint32_t>(call) + 1; }
 
   ApiRank& rank_;
   Problem problem_;

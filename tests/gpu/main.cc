@@ -5,6 +5,7 @@
 
 #include "core/base/status.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "tests/gpu/cases.h"
 
 namespace cotune::gputest {
@@ -25,8 +26,12 @@ constexpr Case kCases[] = {
     {"same_bits_programs", RunSameBitsOfPrograms},
 };
 
-// The runner reads this line of every rank.
+// The runner reads these lines of every rank.
 void PrintSummary(Rank& rank) {
+  for (const auto& [program, fused] : rank.findings().fused_by_program) {
+    std::printf("program %s: fused by %s\n", program.c_str(),
+                fmt::format("{}", fmt::join(fused, " ")).c_str());
+  }
   std::string choices;
   for (const auto& [backend, count] : rank.findings().choices_by_backend) {
     choices += fmt::format(" {}={}", backend, count);

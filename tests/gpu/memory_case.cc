@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -246,14 +245,16 @@ Status RunLeft(ApiRank& rank, const Flags&) {
   const bool keeps_old = size == 2 ? rank.rank() == 1 : !is_in_new;
   if (!keeps_old) all.group.reset();
   ApiRank::Subgroup two;
-  std::array<Buffers, 2> own;
+  // Each call has buffers and data of its own, so that one that does nothing, or reads what an
+  // earlier one has left, is wrong. The last two make the group ready.
+  constexpr uint32_t kCalls = 400;
+  std::vector<Buffers> own(kCalls + 2);
   int rank_in_two = -1;
   constexpr uint32_t kFirstSalt = 10;
   const auto call_two = [&](uint32_t call) -> Status {
-    const uint32_t which = call % own.size();
-    COTUNE_RETURN_IF_ERROR(Call(two.group.get(), own[which]));
+    COTUNE_RETURN_IF_ERROR(Call(two.group.get(), own[call]));
     COTUNE_RETURN_IF_ERROR(rank.Await(two.group.get(), two.stream));
-    return Check(rank, rank_in_two, own[which], kFirstSalt + which, "a call of two ranks");
+    return Check(rank, rank_in_two, own[call], kFirstSalt + call, "a call of two ranks");
   };
   if (is_in_new) {
     COTUNE_TRY(two, rank.Split("two", {0, size - 1}));
@@ -261,17 +262,16 @@ Status RunLeft(ApiRank& rank, const Flags&) {
     const Problem of_two = ProblemFor(two.group.get(), problem.cls.collective, problem.cls.dtype,
                                       problem.cls.reduction, problem.count);
     // Work that waits for the whole GPU is done first: a call of the old group will run for long.
-    for (uint32_t which = 0; which < own.size(); ++which) {
-      COTUNE_TRY(own[which], AllocateBuffers(of_two, Plain(rank)));
-      COTUNE_RETURN_IF_ERROR(Fill(rank, rank_in_two, own[which], kFirstSalt + which));
-      COTUNE_RETURN_IF_ERROR(call_two(which));
+    for (uint32_t call = 0; call < own.size(); ++call) {
+      COTUNE_TRY(own[call], AllocateBuffers(of_two, Plain(rank)));
+      COTUNE_RETURN_IF_ERROR(Fill(rank, rank_in_two, own[call], kFirstSalt + call));
     }
+    for (uint32_t call = kCalls; call < own.size(); ++call) COTUNE_RETURN_IF_ERROR(call_two(call));
   }
   PrintNow("began", "");
   if (keeps_old) COTUNE_RETURN_IF_ERROR(Call(all.group.get(), buffers));
   if (is_in_new) {
     // Longer than the call of the old group waits, which then poisons what it reaches.
-    constexpr uint32_t kCalls = 400;
     const int64_t pause_ns = rank.deadline_ns() * 2 / kCalls;
     int64_t next_ns = NowNs();
     for (uint32_t call = 0; call < kCalls; ++call) {

@@ -30,17 +30,19 @@ Status CallAndWait(ApiRank& rank, const ApiRank::Subgroup& on, const Problem& pr
 }
 
 // One call of each collective, whose values are compared.
-Status CheckCalls(ApiRank& rank, const ApiRank::Subgroup& on, uint32_t salt) {
+Status CheckCalls(ApiRank& rank, const ApiRank::Subgroup& on) {
   for (const Collective collective : AllCollectives()) {
     const Problem problem =
         ProblemFor(on.group.get(), collective, Dtype::kBf16, Reduction::kSum, kCount);
     COTUNE_TRY(const Buffers buffers, Allocate(rank, problem));
+    const uint64_t recv_bytes = problem.recv_elements() * SizeBytes(problem.cls.dtype);
+    const std::vector<std::byte> poison(recv_bytes, std::byte{0xA5});
+    if (Status s = rank.memory().Write(buffers.recv, poison); !s) return s;
+    const uint32_t salt = rank.NextSalt();
     const std::vector<std::byte> sent = SendData(problem, rank.rank(), Pattern::kExact, salt);
     if (Status s = rank.memory().Write(buffers.send, sent); !s) return s;
     if (Status s = CallAndWait(rank, on, problem, buffers); !s) return s;
-    COTUNE_TRY(
-        const auto answer,
-        rank.memory().Read(buffers.recv, problem.recv_elements() * SizeBytes(problem.cls.dtype)));
+    COTUNE_TRY(const auto answer, rank.memory().Read(buffers.recv, recv_bytes));
     rank.Expect(problem, "in a group", RightAnswer(problem, rank.rank(), Pattern::kExact, salt),
                 answer);
   }
@@ -79,11 +81,11 @@ Status CallProgramOfRank(ApiRank& rank, const ApiRank::Subgroup& on, bool is_odd
                        {operation, "%x = input bf16 [R, 100]\n%sum = all_reduce sum %x\n%y = " +
                                        operation + " %sum\nreturn %y\n"},
                        kCount / 100));
-  if (Status s = program->Fill(1); !s) return s;
+  if (Status s = program->Fill(rank.NextSalt()); !s) return s;
   PrintNow("called", operation.c_str());
   Status done = program->Enqueue(on.group.get());
   if (done) done = rank.Await(on.group.get(), on.stream);
-  if (done) done = program->Check(1, "beside ranks with another program");
+  if (done) done = program->Check("beside ranks with another program");
   return done;
 }
 
@@ -98,7 +100,7 @@ Status RunMismatch(ApiRank& rank, const Flags& flags) {
   std::vector<int32_t> everybody(static_cast<size_t>(rank.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   COTUNE_TRY(ApiRank::Subgroup group, rank.Split("mismatched", everybody));
-  if (Status s = CheckCalls(rank, group, 1); !s) return s;
+  if (Status s = CheckCalls(rank, group); !s) return s;
   // All ranks meet: who is still at the calls before would hear of the failure there.
   COTUNE_RETURN_IF_ERROR(rank.Split("met", everybody));
   Status outcome = what == "program" ? CallProgramOfRank(rank, group, is_odd)
@@ -106,7 +108,7 @@ Status RunMismatch(ApiRank& rank, const Flags& flags) {
   PrintNow("outcome", outcome ? "fine" : ("error " + outcome.error().ToText()).c_str());
   group.group.reset();
   COTUNE_TRY(ApiRank::Subgroup next, rank.Split("after", everybody));
-  if (Status s = CheckCalls(rank, next, 2); !s) return s;
+  if (Status s = CheckCalls(rank, next); !s) return s;
   PrintNow("after", rank.wrong() == 0 ? "right" : "wrong");
   return outcome;
 }

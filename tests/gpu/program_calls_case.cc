@@ -11,18 +11,24 @@ namespace {
 
 using Programs = ApiPrograms;
 
-// All programs back to back on one stream, several times, each on other data.
-Status RunQueued(ApiRank& rank, Programs& programs, uint32_t salts, std::string_view what) {
-  for (uint32_t salt = 0; salt < salts; ++salt) {
-    for (const auto& each : programs) {
-      if (Status s = each->Fill(salt); !s) return s;
-    }
+// Data that no call before has had: all programs use the same scratch memory.
+Status FillAll(ApiRank& rank, Programs& programs) {
+  for (const auto& each : programs) {
+    if (Status s = each->Fill(rank.NextSalt()); !s) return s;
+  }
+  return {};
+}
+
+// All programs back to back on one stream, several times.
+Status RunQueued(ApiRank& rank, Programs& programs, int64_t rounds, std::string_view what) {
+  for (int64_t round = 0; round < rounds; ++round) {
+    if (Status s = FillAll(rank, programs); !s) return s;
     for (const auto& each : programs) {
       if (Status s = each->Enqueue(rank.group()); !s) return s;
     }
     if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
     for (const auto& each : programs) {
-      if (Status s = each->Check(salt, what); !s) return s;
+      if (Status s = each->Check(what); !s) return s;
     }
   }
   return {};
@@ -38,18 +44,15 @@ Status RunGraph(ApiRank& rank, Programs& programs, int64_t replays, std::string_
   };
   for (const auto& each : programs) {
     if (Status s = each->Prepare(rank.group()); !s) return s;
-    if (Status s = each->Fill(0); !s) return s;
   }
+  if (Status s = FillAll(rank, programs); !s) return s;
   COTUNE_TRY(const CallMemory::Replay replay, rank.memory().Capture(rank.stream(), enqueue));
   for (int64_t i = 0; i < replays; ++i) {
-    const auto salt = static_cast<uint32_t>(i % 3);
-    for (const auto& each : programs) {
-      if (Status s = each->Fill(salt); !s) return s;
-    }
+    if (Status s = FillAll(rank, programs); !s) return s;
     if (Status s = (replay)(); !s) return s;
     if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
     for (const auto& each : programs) {
-      if (Status s = each->Check(salt, fmt::format("{}, replay {}", what, i)); !s) return s;
+      if (Status s = each->Check(fmt::format("{}, replay {}", what, i)); !s) return s;
     }
   }
   return {};

@@ -1,4 +1,5 @@
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
@@ -10,19 +11,39 @@
 namespace cotune::gputest {
 namespace {
 
-constexpr uint32_t kDataSets = 3;
-// A program at one size, with its data.
-struct SizedProgram {
+// The number of calls after which data repeats, a prime number: all choices use the same scratch
+// memory, where the data of earlier calls must not be right. Kernels keep a few steps there.
+constexpr size_t kDataSets = 31;
+
+// A program at one size, and the data of its calls.
+class SizedProgram {
+ public:
+  SizedProgram(const std::string& name_of_program, const Program& bound, uint64_t with_rows)
+      : name(name_of_program), program(bound), rows(with_rows) {}
+
   const std::string& name;
   const Program& program;
-  uint64_t rows;
-  std::vector<ProgramValues> data;  // a salt each
+  const uint64_t rows;
+
+  // The data of the next call, whichever choice makes it.
+  Result<const ProgramValues*> NextData(Rank& rank) {
+    const size_t set = calls_++ % kDataSets;
+    if (set == data_.size()) {
+      COTUNE_TRY(auto values, ValuesOf(program, rows, rank.job().rank(), rank.TakeSalts(1)));
+      data_.push_back(std::make_unique<ProgramValues>(std::move(values)));
+    }
+    return data_[set].get();
+  }
+
+ private:
+  size_t calls_ = 0;
+  std::vector<std::unique_ptr<ProgramValues>> data_;
 };
 
 // One call, or one replay of a captured one, on data of its own.
 class CheckedCalls {
  public:
-  CheckedCalls(Rank& rank, const SizedProgram& sized, ChoiceCaller& caller, ProgramBuffers& buffers)
+  CheckedCalls(Rank& rank, SizedProgram& sized, ChoiceCaller& caller, ProgramBuffers& buffers)
       : rank_(rank), sized_(sized), caller_(caller), buffers_(buffers) {}
 
   Status Plain() {
@@ -62,7 +83,8 @@ class CheckedCalls {
 
   template <class Launch>
   Status Checked(const std::string& what, const Launch& launch) {
-    const ProgramValues& data = sized_.data[calls_++ % sized_.data.size()];
+    COTUNE_TRY(const ProgramValues* const filled, sized_.NextData(rank_));
+    const ProgramValues& data = *filled;
     if (Status s = buffers_.Fill(data); !s) return s;
     if (Status s = launch(); !s) return s;
     if (Status s = rank_.Await(rank_.job()); !s) return s;
@@ -77,13 +99,12 @@ class CheckedCalls {
   }
 
   Rank& rank_;
-  const SizedProgram& sized_;
+  SizedProgram& sized_;
   ChoiceCaller& caller_;
   ProgramBuffers& buffers_;
-  size_t calls_ = 0;
 };
 
-Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
+Status RunSized(Rank& rank, SizedProgram& sized, int64_t replays) {
   COTUNE_TRY(const auto callers, ChoicesOf(rank, sized.name, sized.program, sized.rows));
   for (const auto& caller : callers) {
     for (const BackendMember* const member : caller->members()) {
@@ -98,6 +119,7 @@ Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
       Status done = calls.Plain();
       if (done && offset == 0) done = calls.InGraph(replays);
       if (!done) return Fail(done.error().code, done.error().ToText(), caller->id().text());
+      rank.findings().RanProgram(sized.name, caller->id());
     }
   }
   return {};
@@ -113,11 +135,7 @@ Status RunPrograms(Rank& rank, const Flags& flags) {
     for (const std::string& wanted : flags.List("rows", "1,7,100")) {
       const uint64_t rows = FittingRows(program.graph(), std::strtoull(wanted.c_str(), nullptr, 10),
                                         job.world_size());
-      SizedProgram sized{text.name, program, rows, {}};
-      for (uint32_t salt = 0; salt < kDataSets; ++salt) {
-        COTUNE_TRY(auto values, ValuesOf(program, rows, job.rank(), salt));
-        sized.data.push_back(std::move(values));
-      }
+      SizedProgram sized(text.name, program, rows);
       if (Status s = RunSized(rank, sized, flags.Number("replays", 5)); !s) return s;
       if (!program.graph().has_rows()) break;
     }

@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kFindingsPrinted = 20;
 // For what is no call: compiling, joining.
 constexpr int64_t kPatienceNs = 300'000'000'000;
-// Enough for two buffers of the largest problem of a case on symmetric buffers.
+// Enough for two calls of the largest problem of a case on symmetric buffers.
 constexpr uint64_t kRegionBytes = 256 << 20;
 
 // Warnings of the job go to standard error, which the runner keeps for each rank.
@@ -70,6 +70,14 @@ void Findings::Wrong(const std::string& text) {
   if (wrong++ < kFindingsPrinted) std::fprintf(stderr, "wrong: %s\n", text.c_str());
 }
 
+void Findings::RanProgram(const std::string& program, const ChoiceId& choice) {
+  std::set<std::string>& fused = fused_by_program[program];
+  for (const ChoiceId& step : choice.steps()) {
+    if (step.HostKey("fuse").empty()) continue;
+    fused.insert(fmt::format("{}/{}", step.backend(), step.algorithm()));
+  }
+}
+
 Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
   // Whoever started this rank ends it by going.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -98,6 +106,28 @@ Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
 Problem Rank::OnBuffers(Problem problem) const {
   if (symmetric_ != nullptr) problem.cls.buffer_class = BufferClass::kSymmetric;
   return problem;
+}
+
+uint32_t Rank::TakeSalts(uint32_t count) {
+  const uint32_t first = salts_taken_;
+  salts_taken_ += count;
+  return first;
+}
+
+DataSets Rank::SetsFor(const Problem& problem) {
+  return {problem, job_->rank(), TakeSalts(DataSets::CountFor(problem))};
+}
+
+Result<std::vector<std::unique_ptr<CallBuffers>>> Rank::AllocateBuffers(
+    const Problem& problem, const std::vector<Placement>& placements) {
+  if (symmetric_ != nullptr) symmetric_->Reset();
+  std::vector<std::unique_ptr<CallBuffers>> made;
+  for (const Placement& placement : placements) {
+    COTUNE_TRY(auto buffers, CallBuffers::Allocate(job_->device(), problem, job_->rank(), placement,
+                                                   symmetric_.get()));
+    made.push_back(std::move(buffers));
+  }
+  return made;
 }
 
 int64_t Rank::CallDeadline() const { return job_->clock().now_ns() + timeout_ns_; }
@@ -204,12 +234,6 @@ Status Rank::CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Patte
   const Mismatches found = Compare(caller.problem(), agreement, data.right, *answer, bounded);
   if (found.count > 0) wrong(fmt::format("{} elements; {}", found.count, found.first));
   return {};
-}
-
-CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan) {
-  return {SendData(problem, rank, pattern, salt, with_nan),
-          RightAnswer(problem, rank, pattern, salt, with_nan),
-          BoundedAnswer(problem, rank, pattern, salt)};
 }
 
 std::string TextOf(const ChoiceCaller& caller) {

@@ -6,16 +6,19 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/event_sink.h"
 #include "core/choice/choice_caller.h"
+#include "core/problem/choice_id.h"
 #include "core/problem/program.h"
 #include "gpu/driver/cuda_driver.h"
 #include "integration/job.h"
 #include "tests/gpu/call_buffers.h"
+#include "tests/gpu/data_sets.h"
 #include "tests/gpu/flags.h"
 #include "tests/gpu/reference.h"
 
@@ -29,15 +32,13 @@ class Findings {
   uint64_t wrong = 0;
   uint64_t calls = 0;                                  // whose values were compared
   std::map<std::string, uint64_t> choices_by_backend;  // that were run, problem by problem
-};
 
-// Data of one problem on this rank: what it sends, and what has to come.
-struct CallData {
-  std::vector<std::byte> sent;
-  std::vector<std::byte> right;
-  std::optional<EvaluatedValue> bounded;
+  // Notes that a choice of a program has run.
+  void RanProgram(const std::string& program, const ChoiceId& choice);
+  // For each program, "backend/algorithm" of the choices that ran operations inside of a
+  // collective.
+  std::map<std::string, std::set<std::string>> fused_by_program;
 };
-CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan);
 
 // All choices of one problem on this rank.
 struct ReadyChoices {
@@ -58,8 +59,15 @@ class Rank {
   Job& job() { return *job_; }
   Findings& findings() { return findings_; }
   int64_t deadline_ns() const { return timeout_ns_; }
-  // The region that the buffers of the job's calls are cut from; nullptr for plain buffers.
-  SymmetricRegion* symmetric() { return symmetric_.get(); }
+  // So many numbers that this rank has not taken before, to make the data of calls from: the first
+  // of them. All ranks take as many at the same place in the order of their calls.
+  uint32_t TakeSalts(uint32_t count);
+  // The data of a problem's calls in the rank's job.
+  DataSets SetsFor(const Problem& problem);
+  // One set of buffers for each placement; with --buffers symmetric in the region of the rank,
+  // where they take the place of the buffers of an earlier call, which must be gone.
+  Result<std::vector<std::unique_ptr<CallBuffers>>> AllocateBuffers(
+      const Problem& problem, const std::vector<Placement>& placements);
   // For a call that begins now.
   int64_t CallDeadline() const;
 
@@ -91,6 +99,7 @@ class Rank {
   std::unique_ptr<SymmetricRegion> symmetric_;
   Findings findings_;
   int64_t timeout_ns_ = 0;
+  uint32_t salts_taken_ = 0;
 };
 
 // "all_reduce/sum/... cuda/one_shot?..." for messages.

@@ -11,6 +11,9 @@ import uuid
 # NVLink multicast stays off in every process on a GPU.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
+# A process that was killed has ended after this time.
+KILLED_ENDS_S = 60.0
+
 
 @dataclasses.dataclass
 class RankEnd:
@@ -66,7 +69,8 @@ class RankProcesses:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
         for process in self.processes:
-            process.wait()
+            # Longer only when the driver holds a process that was killed; the step then fails by TimeoutExpired.
+            process.wait(KILLED_ENDS_S)
 
     def wait(self, until: float, but: tuple[int, ...] = ()) -> bool:
         """Until all ranks (but those) have ended; False at time.monotonic() == until."""

@@ -19,6 +19,8 @@ sys.path.insert(0, "tests/gpu")
 import cli_steps
 import fault_steps
 import forced_steps
+import kernel_fault_steps
+import program_steps
 import runner
 import step_types
 import steps as gpu_steps
@@ -315,6 +317,59 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("are wrong", step_types.judge(self.ends(SUMMARY.format(0, 5, 1)), ("host",)))
         self.assertIn("no choice of cuda", step_types.judge(self.ends(*good), ("host", "cuda")))
 
+    def test_fused_choices_have_to_run(self):
+        examples = [pathlib.Path("tp_linear.cotune"), pathlib.Path("moe_dispatch.cotune"), pathlib.Path("add_residual_norm.cotune")]
+        leaves, rows = "cuda/one_shot_leaves cuda/two_shot_leaves", "cuda/one_shot_rows"
+        tree = step_types.Tree(pathlib.Path("/"), pathlib.Path("/"), "cuda")
+
+        def judged(linear: str, norm: str, ranks: int = 2) -> str:
+            good = f"program tp_linear.cotune: fused by {leaves}\nprogram moe_dispatch.cotune: fused by \n" \
+                   f"program add_residual_norm.cotune: fused by {leaves} cuda/one_shot_rows cuda/two_shot_rows " \
+                   "cuda/two_shot_split_rows\n"
+            last = f"program tp_linear.cotune: fused by {linear}\nprogram moe_dispatch.cotune: fused by \n" \
+                   f"program add_residual_norm.cotune: fused by {norm}\n"
+            return program_steps.judge_fused(tree, examples)(self.ends(*[good] * (ranks - 1), last))
+
+        self.assertEqual(judged(leaves, f"{leaves} {rows}"), "")
+        self.assertIn("rank 1: tp_linear.cotune: no choice of cuda/one_shot_leaves, cuda/two_shot_leaves ran",
+                      judged("", f"{leaves} {rows}"))
+        self.assertIn("no choice of cuda/two_shot_leaves ran", judged("cuda/one_shot_leaves", f"{leaves} {rows}"))
+        self.assertIn("rank 1: add_residual_norm.cotune: no choice of cuda/one_shot_rows ran", judged(leaves, leaves))
+        self.assertIn("rank 2: add_residual_norm.cotune: no choice of cuda/two_shot_rows, cuda/two_shot_split_rows ran",
+                      judged(leaves, f"{leaves} {rows}", 3))
+        self.assertIn("rank 0 ran no choice of tp_linear.cotune",
+                      program_steps.judge_fused(tree, examples)(self.ends("", "")))
+
+    def test_a_tune_has_to_time_fused_choices(self):
+        def entry(choice: str, time_us: float | None) -> dict:
+            return {"choices": [{"choice": choice, "time_us": time_us}]}
+
+        entries = [entry("cuda/one_shot_leaves?threads=512&fuse=1", 2.0), entry("cuda/one_shot?threads=512", 1.0),
+                   entry("cuda/two_shot_leaves?threads=512&fuse=1", None), entry("host/ring?fuse=1+host/direct?chunk=4", 3.0)]
+        self.assertEqual(program_steps.fused_of_tune(entries), {"cuda/one_shot_leaves", "host/ring"})
+        self.assertIn("no choice of cuda/two_shot_leaves ran",
+                      program_steps.missing_fused("cuda", 2, "tp_linear.cotune", {"cuda/one_shot_leaves"}))
+
+    def test_every_example_has_an_expectation_on_host_memory(self):
+        names = {path.name for path in pathlib.Path("examples/programs").glob("*.cotune")}
+        self.assertEqual(set(program_steps.FUSED["host"]), names)
+        self.assertLess(set(program_steps.FUSED["cuda"]), names)
+
+    def test_a_list_of_faults_that_lacks_some_is_found(self):
+        faults = [{"name": str(number), "ranks_min": 2 if number < 13 else 3} for number in range(16)]
+        self.assertEqual(len(kernel_fault_steps.faults_for(faults, 2)), 13)
+        self.assertEqual(len(kernel_fault_steps.faults_for(faults, 4)), 16)
+        for ranks, some in ((2, faults[1:]), (3, faults[:-1]), (2, [])):
+            with self.assertRaisesRegex(ValueError, f"for {ranks} ranks, not"):
+                kernel_fault_steps.faults_for(some, ranks)
+
+    def test_a_command_over_its_limit_ends_with_all_of_its_processes(self):
+        step = step_types.Step("a command", "cli", 1, 0.5, lambda _: step_types.Outcome(True, ""))
+        # The child has the pipe, and does not end with its parent.
+        code, out, _ = cli_steps.run_limited(["sh", "-c", "echo begun; sleep 600 & wait"], step)
+        self.assertIsNone(code)
+        self.assertEqual(out, "begun\n")
+
     def test_who_is_lost_has_to_be_named_in_time(self):
         victim = RankEnd(-9, "gone at_ns=1000000000 \n")
         def judged(text: str, code: int = 5) -> str:
@@ -322,6 +377,7 @@ class JudgeTest(unittest.TestCase):
 
         self.assertEqual(judged("knew at_ns=4000000000 job rank 1 died\n"), "")
         self.assertIn("not within", judged("knew at_ns=6000000000 job rank 1 died\n"))
+        self.assertIn("rank 0 had an error 0.5 s before rank 1 was lost", judged("knew at_ns=500000000 job rank 1 died\n"))
         self.assertIn("does not name", judged("knew at_ns=4000000000 job rank 10 died\n"))
         self.assertIn("no error", judged(""))
         self.assertIn("ended with 0", judged("knew at_ns=4000000000 rank 1 died\n", 0))

@@ -8,7 +8,10 @@
 namespace cotune::gputest {
 namespace {
 
-constexpr int kRuns = 3;
+// Calls on other data before each run that is compared: another number of them each time, so that
+// no run finds its own data in memory that choices use in turns.
+constexpr int kOtherCalls[] = {0, 1, 2};
+constexpr Pattern kPattern = Pattern::kRandom;
 
 std::string DigestOf(const std::vector<std::byte>& bytes) {
   return Sha256Hex(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -23,25 +26,31 @@ Result<std::vector<std::string>> DigestsOfAll(Rank& rank, const std::string& own
   return all.records;
 }
 
+// Runs a call, compares its values as far as the choice promises them, and gives its digest.
 Result<std::string> RunOnce(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers,
                             const CallData& data) {
   COTUNE_RETURN_IF_ERROR(buffers.Fill(data.sent, data.right));
   COTUNE_RETURN_IF_ERROR(rank.Launch(rank.job(), caller, buffers));
   COTUNE_RETURN_IF_ERROR(rank.Await(rank.job()));
+  COTUNE_RETURN_IF_ERROR(rank.CheckAnswer(caller, buffers, kPattern, data, "same bits"));
   COTUNE_TRY(const auto answer, buffers.Read());
-  ++rank.findings().calls;
   return DigestOf(answer);
 }
 
-Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, const CallData& data,
+Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, DataSets& sets,
                    uint64_t& steps) {
+  const CallData& data = sets.Next(kPattern, true);
   std::string first;
-  for (int run = 0; run < kRuns; ++run) {
+  for (const int others : kOtherCalls) {
+    for (int other = 0; other < others; ++other) {
+      COTUNE_RETURN_IF_ERROR(RunOnce(rank, caller, buffers, sets.Next(kPattern, true)));
+    }
     COTUNE_TRY(const std::string digest, RunOnce(rank, caller, buffers, data));
-    if (run == 0) first = digest;
+    if (first.empty()) first = digest;
     if (digest != first) {
-      rank.findings().Wrong(fmt::format("rank {}: {}: other bits in run {} than in the first",
-                                        rank.job().rank(), TextOf(caller), run));
+      rank.findings().Wrong(
+          fmt::format("rank {}: {}: other bits after {} calls on other data than in the first run",
+                      rank.job().rank(), TextOf(caller), others));
     }
   }
   COTUNE_TRY(const std::vector<std::string> all, DigestsOfAll(rank, first, steps++));
@@ -64,13 +73,12 @@ Status RunSameBits(Rank& rank, const Flags& flags) {
       const Problem problem = rank.OnBuffers(
           Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count, false));
       COTUNE_TRY(ReadyChoices ready, rank.MakeReady(job, problem));
-      const CallData data = DataFor(problem, job.rank(), Pattern::kRandom, 1, true);
-      COTUNE_TRY(auto buffers,
-                 CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric()));
+      DataSets sets = rank.SetsFor(problem);
+      COTUNE_TRY(const auto buffers, rank.AllocateBuffers(problem, {Placement{}}));
       for (const auto& caller : ready.callers) {
         if (!caller->choice().is_reproducible) continue;
         ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
-        if (Status s = CheckChoice(rank, *caller, *buffers, data, steps); !s) return s;
+        if (Status s = CheckChoice(rank, *caller, *buffers.front(), sets, steps); !s) return s;
       }
     }
   }

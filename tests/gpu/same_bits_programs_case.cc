@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -19,6 +20,11 @@ namespace cotune::gputest {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+
+// Calls use these sets of data in turns, because all choices use the same scratch memory, where the
+// data of earlier calls must not be right. The number of sets divides no number of steps that
+// kernels keep there.
+constexpr size_t kDataSets = 5;
 
 uint64_t Mixed(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -60,12 +66,13 @@ Status PutElement(Dtype dtype, uint64_t random, std::byte* to) {
 }
 
 // A row has the same data whatever the number of rows is.
-Result<Bytes> RandomInput(const Program& program, size_t input, uint64_t rows, int rank) {
+Result<Bytes> RandomInput(const Program& program, size_t input, uint64_t rows, int rank,
+                          size_t set) {
   const ProgramInput& given = program.graph().inputs()[input];
   const uint64_t width = SizeBytes(given.type.dtype);
   Bytes bytes(program.BytesOf(static_cast<ValueIndex>(input), rows));
   const uint64_t of_rank = given.is_replicated ? 0 : static_cast<uint64_t>(rank) + 1;
-  const uint64_t seed = Mixed(input * 131 + of_rank);
+  const uint64_t seed = Mixed(Mixed(input * 131 + of_rank) + set);
   for (uint64_t i = 0; i < bytes.size() / width; ++i) {
     COTUNE_RETURN_IF_ERROR(PutElement(given.type.dtype, Mixed(seed + i), &bytes[i * width]));
   }
@@ -87,22 +94,27 @@ class ProgramBits {
     COTUNE_TRY(const auto callers, ChoicesOf(rank_, name_, program_, rows));
     COTUNE_TRY(const auto buffers,
                ProgramBuffers::Allocate(rank_.job().device(), program_, rows, 0));
-    ProgramValues values;
-    for (size_t i = 0; i < program_.graph().inputs().size(); ++i) {
-      COTUNE_TRY(Bytes input, RandomInput(program_, i, rows, rank_.job().rank()));
-      values.inputs.push_back(std::move(input));
-    }
-    std::map<std::string, std::vector<Bytes>> first;  // by numerics class
+    COTUNE_TRY(const std::vector<ProgramValues> sets, RandomSets(rows));
+    std::map<std::string, OutputsOfSets> first;  // by numerics class
+    bool has_compared = false;
     for (const auto& caller : callers) {
       const std::string& numerics = caller->choice().numerics;
       if (numerics.empty()) continue;
-      COTUNE_TRY(const auto outputs, OutputsBy(*caller, *buffers, values));
-      const auto [of_class, is_new] = first.try_emplace(numerics, outputs);
-      if (is_new) continue;
-      Compare(of_class->second, outputs,
-              fmt::format("{} of {} rows by {}", name_, rows, caller->id().text()),
-              "the first choice of its class");
+      const auto [of_class, is_new] = first.try_emplace(numerics);
+      for (size_t call = 0; call < (is_new ? kDataSets : 1); ++call) {
+        const size_t set = calls_++ % kDataSets;
+        COTUNE_TRY(const auto outputs, OutputsBy(*caller, *buffers, sets[set]));
+        if (is_new) {
+          of_class->second[set] = outputs;
+        } else {
+          has_compared = true;
+          Compare(of_class->second[set], outputs,
+                  fmt::format("{} of {} rows by {}", name_, rows, caller->id().text()),
+                  "the first choice of its class");
+        }
+      }
     }
+    if (!has_compared) return Fail(ErrorCode::kInternal, "no class has two choices", name_);
     bool has_order = false;
     for (const std::string_view order : {kRankOrderNumerics, kExactNumerics}) {
       const auto found = first.find(std::string(order));
@@ -117,6 +129,19 @@ class ProgramBits {
   }
 
  private:
+  using OutputsOfSets = std::array<std::vector<Bytes>, kDataSets>;
+
+  Result<std::vector<ProgramValues>> RandomSets(uint64_t rows) {
+    std::vector<ProgramValues> sets(kDataSets);
+    for (size_t set = 0; set < kDataSets; ++set) {
+      for (size_t i = 0; i < program_.graph().inputs().size(); ++i) {
+        COTUNE_TRY(Bytes input, RandomInput(program_, i, rows, rank_.job().rank(), set));
+        sets[set].inputs.push_back(std::move(input));
+      }
+    }
+    return sets;
+  }
+
   Result<std::vector<Bytes>> OutputsBy(ChoiceCaller& caller, ProgramBuffers& buffers,
                                        const ProgramValues& values) {
     COTUNE_RETURN_IF_ERROR(buffers.Fill(values));
@@ -128,6 +153,7 @@ class ProgramBits {
     COTUNE_RETURN_IF_ERROR(caller.Launch(arguments, rank_.job().clock()));
     COTUNE_RETURN_IF_ERROR(rank_.Await(rank_.job()));
     ++rank_.findings().calls;
+    rank_.findings().RanProgram(name_, caller.id());
     for (const BackendMember* const member : caller.members()) {
       ++rank_.findings().choices_by_backend[member->backend->name()];
     }
@@ -150,11 +176,13 @@ class ProgramBits {
   }
 
   // Replicated outputs are equal on all ranks.
-  Status CompareRanks(const std::vector<Bytes>& outputs, uint64_t rows) {
+  Status CompareRanks(const OutputsOfSets& sets, uint64_t rows) {
     std::string digests;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const ValueIndex value = program_.graph().outputs()[i].value;
-      if (program_.graph().is_replicated(value)) digests += DigestOf(outputs[i]) + " ";
+    for (const std::vector<Bytes>& outputs : sets) {
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        const ValueIndex value = program_.graph().outputs()[i].value;
+        if (program_.graph().is_replicated(value)) digests += DigestOf(outputs[i]) + " ";
+      }
     }
     Job& job = rank_.job();
     COTUNE_TRY(const StepResult all,
@@ -169,7 +197,8 @@ class ProgramBits {
   }
 
   // The rows that two batches share have the same bits.
-  void CompareBatches(const std::vector<Bytes>& outputs, uint64_t rows) {
+  void CompareBatches(const OutputsOfSets& sets, uint64_t rows) {
+    const std::vector<Bytes>& outputs = sets.front();
     if (batch_.empty()) batch_ = outputs;
     Compare(batch_, outputs, fmt::format("{} of {} rows", name_, rows), "another number of rows");
     if (outputs.front().size() > batch_.front().size()) batch_ = outputs;
@@ -178,7 +207,8 @@ class ProgramBits {
   Rank& rank_;
   const std::string name_;
   const Program program_;
-  std::vector<Bytes> batch_;
+  size_t calls_ = 0;
+  std::vector<Bytes> batch_;  // its data is the first set
 };
 
 }  // namespace

@@ -6,13 +6,16 @@
 namespace cotune::gputest {
 namespace {
 
-Status CheckCall(ApiRank& rank, uint32_t salt, const std::string& choice) {
+Status CheckCall(ApiRank& rank, const std::string& choice) {
+  const uint32_t salt = rank.NextSalt();
   const Problem problem = rank.CaseProblem(rank.group());
   const uint64_t width = SizeBytes(problem.cls.dtype);
   COTUNE_TRY(void* const send, rank.Allocate(rank.group(), problem.send_elements() * width));
   COTUNE_TRY(void* const recv, rank.Allocate(rank.group(), problem.recv_elements() * width));
   const auto sent = SendData(problem, rank.rank(), Pattern::kExact, salt);
   if (Status s = rank.memory().Write(send, sent); !s) return s;
+  const std::vector<std::byte> poison(problem.recv_elements() * width, std::byte{0xA5});
+  if (Status s = rank.memory().Write(recv, poison); !s) return s;
   if (Status s = ApiRank::Call(rank.group(), problem, send, recv); !s) return s;
   if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
   COTUNE_TRY(const auto answer, rank.memory().Read(recv, problem.recv_elements() * width));
@@ -36,7 +39,7 @@ Status RunTables(ApiRank& rank, const Flags& flags) {
     if (!loaded) return loaded;
     const std::string& choice = choices[of_first_rank];
     if (Status s = rank.CheckForced(rank.group(), choice); !s) return s;
-    if (Status s = CheckCall(rank, static_cast<uint32_t>(of_first_rank), choice); !s) return s;
+    if (Status s = CheckCall(rank, choice); !s) return s;
   }
   return {};
 }

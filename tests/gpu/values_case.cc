@@ -1,7 +1,3 @@
-#include <map>
-#include <tuple>
-#include <utility>
-
 #include "fmt/format.h"
 #include "tests/gpu/cases.h"
 #include "tests/gpu/problem_lists.h"
@@ -9,45 +5,25 @@
 namespace cotune::gputest {
 namespace {
 
-// Data is made once for all choices. Two salts in turn: what a call before has left behind is
-// wrong.
-class DataCache {
- public:
-  DataCache(const Problem& problem, int rank) : problem_(problem), rank_(rank) {}
-
-  const CallData& Get(Pattern pattern, uint32_t salt, bool with_nan) {
-    const auto key = std::tuple(pattern, salt, with_nan);
-    const auto found = data_.find(key);
-    if (found != data_.end()) return found->second;
-    return data_.emplace(key, DataFor(problem_, rank_, pattern, salt, with_nan)).first->second;
-  }
-
- private:
-  const Problem problem_;
-  const int rank_;
-  std::map<std::tuple<Pattern, uint32_t, bool>, CallData> data_;
-};
-
 // Every choice at one place of the buffers.
 Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>& patterns,
-                    const Placement& placement, DataCache& cache) {
+                    const Placement& placement, DataSets& sets) {
   Job& job = rank.job();
-  COTUNE_TRY(auto buffers, CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement,
-                                                 rank.symmetric()));
+  COTUNE_TRY(const auto allocated, rank.AllocateBuffers(ready.problem, {placement}));
+  CallBuffers& buffers = *allocated.front();
   const std::string where =
       fmt::format("offsets {} and {}", placement.send_offset, placement.recv_offset);
-  uint32_t calls = 0;
   for (const auto& caller : ready.callers) {
     const bool with_nan = KeepsNan(caller->id().backend(), ready.problem);
     for (Pattern pattern : patterns) {
-      const CallData& data = cache.Get(pattern, calls++ % 2, with_nan);
-      if (Status s = buffers->Fill(data.sent, data.right); !s) return s;
-      if (Status s = rank.Launch(job, *caller, *buffers); !s) return s;
+      const CallData& data = sets.Next(pattern, with_nan);
+      if (Status s = buffers.Fill(data.sent, data.right); !s) return s;
+      if (Status s = rank.Launch(job, *caller, buffers); !s) return s;
       if (Status s = rank.Await(job); !s) {
         s.error().where += " " + TextOf(*caller);
         return s;
       }
-      if (Status s = rank.CheckAnswer(*caller, *buffers, pattern, data, where); !s) return s;
+      if (Status s = rank.CheckAnswer(*caller, buffers, pattern, data, where); !s) return s;
     }
   }
   return {};
@@ -56,17 +32,19 @@ Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>&
 Status RunProblem(Rank& rank, const Problem& problem, const std::vector<Pattern>& patterns) {
   Result<ReadyChoices> ready = rank.MakeReady(rank.job(), problem);
   if (!ready) {
-    if (ready.error().code != ErrorCode::kUnsupported || !problem.cls.in_place) {
-      return Propagate(ready);
-    }
-    return {};  // that nobody works in place is no fault
+    // No backend need exchange blocks in place, or work in place on registered buffers.
+    const bool need_not_be =
+        problem.cls.in_place && (problem.cls.collective == Collective::kAllToAll ||
+                                 problem.cls.buffer_class == BufferClass::kSymmetric);
+    if (ready.error().code == ErrorCode::kUnsupported && need_not_be) return {};
+    return Propagate(ready);
   }
   for (const auto& caller : ready->callers) {
     ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
   }
-  DataCache cache(problem, rank.job().rank());
+  DataSets sets = rank.SetsFor(problem);
   for (const Placement& placement : {Placement{0, 0}, Placement{1, 3}}) {
-    if (Status s = RunPlacement(rank, *ready, patterns, placement, cache); !s) return s;
+    if (Status s = RunPlacement(rank, *ready, patterns, placement, sets); !s) return s;
   }
   return {};
 }

@@ -71,6 +71,11 @@ std::vector<RegionMutant> RegionMutants(uint32_t columns) {
       {"stream without the residual", cluster, ".SetBits(i, bits3)", ".SetBits(i, in0.Bits(i))"},
       {"output of another row", cluster, "a.operands[3], " + at,
        fmt::format("a.operands[3], (row + 1 < rows() ? row + 1 : 0) * {}ull + column", columns)},
+      // The stream overwrites the residual before the norm reads it here.
+      {"residual read after it was overwritten", cluster,
+       "const Leaf<Bf16> leaf3 = kHolds ? kept3[j] : SumOf(in0, in1);",
+       "const Leaf<Bf16> leaf3 = SumOf(in0, LoadLeaf<Bf16, kIsAligned>(a.operands[1], " + at +
+           ", count));"},
   };
 }
 
@@ -94,6 +99,12 @@ std::vector<RegionMutant> FlaggedMutants() {
       {"own share is not stored", flagged,
        "        StoreSink(sink_, work_.First(a_.rank, c) + i, a_.count, operands[u], sums[u]);",
        ""},
+      // The first store overwrites the residual, which the second one reads.
+      {"residual read after it was overwritten", flagged,
+       "          StoreSink(sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[n][u]);",
+       "          StoreSink(sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[n][u]);\n"
+       "          StoreSink(sink_, work_.First(owner, c) + i, a_.count,\n"
+       "                    LoadSink(sink_, work_.First(owner, c) + i, a_.count), sums[n][u]);"},
   };
 }
 
