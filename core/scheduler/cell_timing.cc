@@ -1,9 +1,11 @@
 #include "core/scheduler/cell_timing.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/base/usable_processors.h"
@@ -16,6 +18,12 @@
 
 namespace cotune {
 namespace {
+
+// The times of processors move in steps of this length as a rule.
+constexpr std::chrono::milliseconds kObservationPause{10};
+// Times that show too little after three times as long as is needed do not advance: some sandboxes
+// publish constant ones.
+constexpr int kObservationPausesMax = 30;
 
 // "all_reduce sum bf16 out of place at 4096 bytes"; "program add_residual_norm at 16 rows".
 std::string CellInWords(const Program& program, const Problem& problem) {
@@ -81,8 +89,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
 Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
   const int64_t budget_ns = BudgetOfNextCellNs();
   const int64_t end_ns = now_ns_ + budget_ns;
-  const ProcessorTimes begin = TimesNow();
-  const ProcessorTimes earlier = EarlierTimes(begin);
+  begins_.push_back(TimesNow());
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (decided.cell.is_unsteady) {
     ++state_.outcome.unsteady_cells;  // the budget has cut it
@@ -91,17 +98,17 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
   if (!is_judged || !decided.winner) return decided;
   const std::string label = fmt::format("cell {}", cells_done_);
-  COTUNE_TRY(std::string reason, WhyUnsteady(decided, begin, earlier, label + " processors"));
+  COTUNE_TRY(std::string reason, WhyUnsteady(decided, label + " processors"));
   if (reason.empty()) return decided;
   DropFailedCallers(cell, decided.cell);
   const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
   if (has_budget && !cell.callers.empty()) {
-    const ProcessorTimes again = TimesNow();
+    begins_ = {TimesNow()};  // the load during the first measurement no longer counts
     COTUNE_TRY(decided, MeasureAgain(cell, problem, std::move(decided),
                                      budget_ns == 0 ? 0 : end_ns - now_ns_));
     if (!decided.winner) return decided;
     if (!decided.cell.is_unsteady) {
-      COTUNE_TRY(reason, WhyUnsteady(decided, again, earlier, label + " processors again"));
+      COTUNE_TRY(reason, WhyUnsteady(decided, label + " processors again"));
       if (reason.empty()) return decided;
     }
   }
@@ -153,33 +160,40 @@ ProcessorTimes CellTiming::TimesNow() const {
   return read == nullptr ? ProcessorTimes{} : read().value_or(ProcessorTimes{});
 }
 
-ProcessorTimes CellTiming::EarlierTimes(const ProcessorTimes& now) {
-  const std::string usable = UsableProcessors();
+Result<ProcessorUse> CellTiming::ObserveProcessors() {
+  ProcessorUse use{.usable = UsableProcessors()};
+  ProcessorTimes now = TimesNow();
   const auto is_long_ago = [&](const ProcessorTimes& times) {
-    return IsObserved(usable, now.capacity_ns - times.capacity_ns);
+    return IsObserved(use.usable, now.capacity_ns - times.capacity_ns);
   };
+  for (int pauses = 0; state_.has_advancing_times && !is_long_ago(begins_.front()); ++pauses) {
+    if (state_.parts.observer.StopRequested()) return TuneInterrupted();
+    if (pauses == kObservationPausesMax) {
+      state_.has_advancing_times = false;
+      break;
+    }
+    std::this_thread::sleep_for(kObservationPause);
+    now = TimesNow();
+  }
   while (begins_.size() > 1 && is_long_ago(begins_[1])) begins_.pop_front();
-  begins_.push_back(now);
-  return begins_.front();
+  const ProcessorTimes& before = begins_.front();
+  use.own_ns = now.own_ns - before.own_ns;
+  use.busy_ns = now.busy_ns - before.busy_ns;
+  use.capacity_ns = now.capacity_ns - before.capacity_ns;
+  return use;
 }
 
-Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& begin,
-                                            const ProcessorTimes& earlier, std::string_view label) {
+Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, std::string_view label) {
   // GPUs measure by themselves: the processors matter to the host's part of a call only.
   if (start_mode_ != StartMode::kDevice) {
-    const ProcessorTimes after = TimesNow();
-    StepRecord<ProcessorUse> record;
-    record.message.usable = UsableProcessors();
-    const bool is_observed =
-        IsObserved(record.message.usable, after.capacity_ns - begin.capacity_ns);
-    const ProcessorTimes& before = is_observed ? begin : earlier;
-    record.message.own_ns = after.own_ns - before.own_ns;
-    record.message.busy_ns = after.busy_ns - before.busy_ns;
-    record.message.capacity_ns = after.capacity_ns - before.capacity_ns;
+    Result<ProcessorUse> use = ObserveProcessors();
+    auto record = StepRecord<ProcessorUse>::FromStatus(use ? Status{} : Propagate(use));
+    if (use) record.message = std::move(*use);
     COTUNE_TRY(const auto all, ExchangeRecords(state_.parts.exchange, std::string(label), record, 0,
                                                DeadlineAfter(state_.parts.clock.now_ns(),
                                                              state_.settings.warm_timeout_ns)));
     now_ns_ = all.elapsed_ns;
+    if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
     if (std::optional<Error> failure = all.FirstFailure()) {
       return tl::make_unexpected(std::move(*failure));
     }

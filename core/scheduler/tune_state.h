@@ -68,6 +68,7 @@ struct TuneState {
   TuneOutcome outcome{};
   int64_t measured_ns = 0;  // of the budget, by the time of the job; equal on all ranks
   bool has_warned_of_late_ranks = false;
+  bool has_advancing_times = true;  // of this rank's processors; false once a wait for them failed
   // From the release of the ranks to the start of the next sample; equal on all ranks. Cells share
   // it, so that each does not begin with the long one.
   int64_t start_window_ns = StartWindow::kFirstWindowNs;
