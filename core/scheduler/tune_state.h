@@ -68,7 +68,8 @@ struct TuneState {
   TuneOutcome outcome{};
   int64_t measured_ns = 0;  // of the budget, by the time of the job; equal on all ranks
   bool has_warned_of_late_ranks = false;
-  bool has_advancing_times = true;  // of this rank's processors; false once a wait for them failed
+  // False once a wait for the times of this rank's processors has shown that they stand still.
+  bool has_advancing_times = true;
   // From the release of the ranks to the start of the next sample; equal on all ranks. Cells share
   // it, so that each does not begin with the long one.
   int64_t start_window_ns = StartWindow::kFirstWindowNs;
