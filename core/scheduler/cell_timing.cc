@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/usable_processors.h"
 #include "core/benchmark/cell_benchmark.h"
 #include "core/choice/choice_lists.h"
@@ -25,17 +27,6 @@ constexpr std::chrono::milliseconds kObservationPause{10};
 // publish constant ones.
 constexpr int kObservationPausesMax = 30;
 
-// "all_reduce sum bf16 out of place at 4096 bytes"; "program add_residual_norm at 16 rows".
-std::string CellInWords(const Program& program, const Problem& problem) {
-  if (program.is_single_collective()) {
-    return fmt::format("{} at {} bytes", InWords(DispatchKey::Of(problem.cls)), problem.bytes());
-  }
-  const std::string& name = program.graph().name();
-  return fmt::format("program {} at {} rows",
-                     name.empty() ? fmt::format("{:016x}", problem.cls.program_digest) : name,
-                     program.RowsAt(problem));
-}
-
 // Returns whether the race of the cell has ended before the choice was eliminated.
 bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
   return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
@@ -50,6 +41,22 @@ std::string WhyShortSamplesWin(const Winner& winner) {
       "show which choice is the fastest; the next tune measures this size again",
       winner.id == winner.fallback ? "the default" : "the fastest, without a default",
       static_cast<double>(winner.median_ns) / 1e3);
+}
+
+// Returns why a cell whose race the budget has ended runs its winner. `settings` are those of the
+// tune.
+std::string WhyCutCellWins(const DecidedCell& decided, const TuningSettings& settings) {
+  const Winner& winner = *decided.winner;
+  const auto found = std::find_if(decided.cell.verdicts.begin(), decided.cell.verdicts.end(),
+                                  [&](const Verdict& verdict) { return verdict.id == winner.id; });
+  COTUNE_CHECK(found != decided.cell.verdicts.end(), "a winner has a verdict");
+  return fmt::format(
+      "{}, {:.1f} us: the budget ended the measurement after {} of the {} that min_rounds asks "
+      "for, so that they do not show which choice is the fastest; the next tune measures this size "
+      "again",
+      winner.id == winner.fallback ? "the default" : "the fastest, without a default",
+      static_cast<double>(winner.median_ns) / 1e3,
+      Counted(static_cast<int64_t>(found->samples_ns.size()), "round"), settings.min_rounds);
 }
 
 }  // namespace
@@ -80,7 +87,13 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
     decided->cell.refusals.push_back(std::move(refusal));
   }
-  ++state_.outcome.measured_cells;
+  if (decided->winner) {
+    ++state_.outcome.measured_cells;
+  } else {
+    // The error names the refusals, which are known by now, and the cell in the user's words.
+    *decided = Decide(std::move(decided->cell), SelectionRules::Of(state_.settings));
+    decided->winner.error().where = node.CellInWords(size_hint_bytes);
+  }
   Report(*decided);
   ++cells_done_;
   return decided;
@@ -93,6 +106,9 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (decided.cell.is_unsteady) {
     ++state_.outcome.unsteady_cells;  // the budget has cut it
+    if (decided.winner && !has_short_samples_) {
+      decided.winner->why = WhyCutCellWins(decided, state_.settings);
+    }
     return decided;
   }
   const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
@@ -102,19 +118,23 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   if (reason.empty()) return decided;
   DropFailedCallers(cell, decided.cell);
   const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
+  bool is_cut = false;
   if (has_budget && !cell.callers.empty()) {
     begins_ = {TimesNow()};  // the load during the first measurement no longer counts
     COTUNE_TRY(decided, MeasureAgain(cell, problem, std::move(decided),
                                      budget_ns == 0 ? 0 : end_ns - now_ns_));
     if (!decided.winner) return decided;
-    if (!decided.cell.is_unsteady) {
+    is_cut = decided.cell.is_unsteady;
+    if (!is_cut) {
       COTUNE_TRY(reason, WhyUnsteady(decided, label + " processors again"));
       if (reason.empty()) return decided;
     }
   }
   decided.cell.is_unsteady = true;
-  WarnOfUnsteadyCell(CellInWords(cell.place.node->program(), problem), reason);
-  return Decide(std::move(decided.cell), SelectionRules::Of(state_.settings));
+  WarnOfUnsteadyCell(cell.place.node->CellInWords(cell.place.hint_bytes), reason);
+  decided = Decide(std::move(decided.cell), SelectionRules::Of(state_.settings));
+  if (is_cut && decided.winner) decided.winner->why = WhyCutCellWins(decided, state_.settings);
+  return decided;
 }
 
 Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& problem,
@@ -321,7 +341,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   has_only_qualified_ = benchmark.has_only_qualified();
   has_short_samples_ = benchmark.has_short_samples();
   if (start_mode_ != decided->cell.start_mode) {
-    WarnOfBusyProcessors(CellInWords(cell.place.node->program(), problem), decided->cell);
+    WarnOfBusyProcessors(cell.place.node->CellInWords(cell.place.hint_bytes), decided->cell);
   }
   start_mode_ = decided->cell.start_mode;  // a window that failed once is not tried again
   return decided;
@@ -347,8 +367,8 @@ void CellTiming::WarnOfUnsteadyCell(const std::string& where, const std::string&
   // The end of the tune has their number.
   if (state_.parts.exchange.rank() != 0 || state_.outcome.unsteady_cells > 1) return;
   EmitLine(state_.parts.observer, Severity::kWarning,
-           fmt::format("the times of {} were unsteady in two measurements ({}), so that they do "
-                       "not show which choice is faster",
+           fmt::format("the times of {} were unsteady ({}), so that they do not show which choice "
+                       "is faster",
                        where, reason));
 }
 

@@ -48,7 +48,7 @@ struct TuneOutcome {
   DispatchTable table;
   MeasuredWinners winners;
   std::vector<Refusal> backend_refusals;
-  int32_t measured_cells = 0;
+  int32_t measured_cells = 0;  // without those in which no choice could be timed
   int32_t known_cells = 0;
   int32_t skipped_cells = 0;  // not measured because the budget was used up
   int32_t forced_cells = 0;   // not measured because the setting `force` decides them

@@ -209,7 +209,7 @@ TEST(SelectWinnerTest, AnUnsteadyCellRunsTheDefault) {
   cell.is_unsteady = true;
   const Winner winner = SelectWinner(cell, {}).value();
   EXPECT_EQ(winner.id, Id("host/tree"));
-  EXPECT_THAT(winner.why, HasSubstr("the times were unsteady in two measurements"));
+  EXPECT_THAT(winner.why, HasSubstr("the times were unsteady (99 % interval"));
   EXPECT_THAT(TiedChoices(cell, {}), IsEmpty());
   // Without a default there is nothing else to run.
   CellResult without = Cell({ring});
