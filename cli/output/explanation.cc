@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cli/input/problem_selection.h"
 #include "cli/output/number_text.h"
@@ -251,6 +254,30 @@ std::string WinnerText(const DatabaseEntry& entry) {
                             entry.cotune_version, versions);
 }
 
+// Lists refusals, those of one reason together: a program may have dozens of these.
+std::string RefusalsText(std::span<const Refusal> refusals) {
+  constexpr size_t kNamedMax = 3;
+  std::vector<std::pair<std::string_view, std::vector<std::string_view>>> by_reason;
+  for (const Refusal& refusal : refusals) {
+    const auto known = std::find_if(by_reason.begin(), by_reason.end(),
+                                    [&](const auto& each) { return each.first == refusal.reason; });
+    if (known == by_reason.end()) {
+      by_reason.push_back({refusal.reason, {refusal.choice}});
+    } else {
+      known->second.push_back(refusal.choice);
+    }
+  }
+  std::string text = by_reason.empty() ? "" : "\n  refused\n";
+  for (const auto& [reason, choices] : by_reason) {
+    // One more name takes no more lines than the count of the others.
+    const size_t named = choices.size() <= kNamedMax + 1 ? choices.size() : kNamedMax;
+    for (size_t i = 0; i < named; ++i) text += fmt::format("    {}\n", choices[i]);
+    if (named < choices.size()) text += fmt::format("    and {} others\n", choices.size() - named);
+    text += fmt::format("      {}\n", reason);
+  }
+  return text;
+}
+
 std::string ChoicesText(const DatabaseEntry& entry) {
   const CellResult& cell = entry.cell;
   const Winner& winner = entry.winner;
@@ -265,11 +292,7 @@ std::string ChoicesText(const DatabaseEntry& entry) {
     if (!verdict.numerics.empty()) text += fmt::format("      numerics: {}\n", verdict.numerics);
   }
   if (cell.verdicts.size() == 1) text += "    none\n";
-  if (!cell.refusals.empty()) text += "\n  refused\n";
-  for (const Refusal& refusal : cell.refusals) {
-    text += fmt::format("    {}\n      {}\n", refusal.choice, refusal.reason);
-  }
-  return text;
+  return text + RefusalsText(cell.refusals);
 }
 
 }  // namespace

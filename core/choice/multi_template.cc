@@ -94,7 +94,8 @@ std::vector<Refusal> MultiTemplate::RefuseSetAside(uint64_t size_hint_bytes,
   std::vector<Refusal> refusals;
   for (const ChoiceId& id : lists_.at(size_hint_bytes).combinations.SetAside(verdicts)) {
     refusals.push_back(
-        {id.text(), "a choice that differs in numbers alone raced for it, and others were faster"});
+        {id.text(),
+         "a choice that differs in numbers alone raced in its place, and others were faster"});
   }
   return refusals;
 }

@@ -79,6 +79,18 @@ class Steps {
   std::set<std::string> names_;  // written by rank 0's thread only
 };
 
+// Keeps why each cell runs its winner.
+class MemoryOfReasons final : public KnownCells {
+ public:
+  std::optional<CellResult> Find(const Problem&) override { return std::nullopt; }
+  Status Record(const CellResult&, const Winner& winner) override {
+    reasons.push_back(winner.why);
+    return {};
+  }
+  std::vector<LeftOutChoice> Begin() override { return {}; }
+  std::vector<std::string> reasons;
+};
+
 // The default takes 40 us, another choice 20.
 Tune TuneOf(std::vector<int64_t> foreign_parts, Steps& steps) {
   Tune tune;
@@ -321,6 +333,33 @@ TEST(SteadyCellsTuneTest, ACellThatTheBudgetCutsRunsTheDefault) {
     EXPECT_EQ(view.outcome->unsteady_cells, 1);
     EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/default");
   }
+}
+
+// Rounds that are enough for an interval, but fewer than min_rounds, are not two measurements.
+TEST(SteadyCellsTuneTest, ACellThatTheBudgetCutsBelowMinRoundsSaysSo) {
+  Steps steps;
+  Tune tune = TuneOf({0}, steps);
+  tune.choices = [](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("default", 40'000)};
+    choices[0].is_default = true;
+    return choices;
+  };
+  tune.processor_times = nullptr;
+  tune.settings.min_rounds = 40;
+  tune.settings.collective_benchmark_nruns = 100;
+  tune.settings.budget_ns = 30'000'000;  // the coordinator of the test takes 1 ms a step
+  MemoryOfReasons memory;
+  tune.known = &memory;
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
+  EXPECT_TRUE(views[0].cells.at(0).is_unsteady);
+  const size_t rounds = VerdictOf(views[0].cells[0], "default").samples_ns.size();
+  ASSERT_GE(rounds, 8u);
+  ASSERT_LT(rounds, 40u);
+  ASSERT_THAT(memory.reasons, SizeIs(1));
+  EXPECT_THAT(memory.reasons[0],
+              HasSubstr("the budget ended the measurement after " + std::to_string(rounds) +
+                        " rounds of the 40 that min_rounds asks for"));
 }
 
 TEST(SteadyCellsTuneTest, AnInterruptEndsACellBetweenTwoSamplesOnAllRanks) {
