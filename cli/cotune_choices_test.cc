@@ -226,6 +226,49 @@ TEST_F(ChoicesTest, ACellWhereEveryChoiceIsWrongIsAnError) {
   EXPECT_NE(end.err.find("no choice works in 1 of 1 cell"), std::string::npos) << end.err;
 }
 
+TEST_F(ChoicesTest, AProgramThatNoBackendRunsNamesTheBackendsReason) {
+  const std::string path = folder_.path() + "/p.cotune";
+  WriteFileForTest(path,
+                   "program negated\n%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%y = neg %s\n"
+                   "return %y\n");
+  const auto tune = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "tune",
+        "--ranks",
+        "2",
+        "--backend",
+        "fake",
+        "--program",
+        path,
+        "--rows",
+        "1,8",
+        "--db",
+        database_,
+        "--set",
+        "fake.script=parts; refuse_all not today; choice usual default"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments);
+  };
+  const ProgramEnd end = tune({});
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_NE(end.err.find("error 3 (environment): no choice works in 2 of 2 cells (program negated "
+                         "at 1 row): no backend offers a choice (fake: not today); "),
+            std::string::npos)
+      << end.err;
+  EXPECT_NE(end.err.find("no choice could be timed (program negated at 8 rows): no backend offers "
+                         "a choice (fake: not today); "),
+            std::string::npos)
+      << end.err;
+  EXPECT_NE(end.err.find("0 measured, 0 known, 0 skipped, 2 that no choice runs in "),
+            std::string::npos)
+      << end.err;
+  EXPECT_EQ(end.err.find("via="), std::string::npos) << "a recipe is no reason: " << end.err;
+  EXPECT_EQ(end.err.find("world2x2"), std::string::npos) << "an internal key: " << end.err;
+  const nlohmann::json result = Document(tune({"--json"}))["result"];
+  EXPECT_EQ(result["measured_cells"], 0);
+  EXPECT_EQ(result["cells_without_winner"], 2);
+}
+
 TEST_F(ChoicesTest, ACellThatEveryChoiceRefusesNamesTheReason) {
   const ProgramEnd end =
       Small("tune", "refuse_all not today; choice usual default", {"--db", database_});

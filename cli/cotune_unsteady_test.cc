@@ -84,6 +84,21 @@ TEST_F(UnsteadyTest, OnBusyProcessorsEveryRowIsMarkedAndRunsTheDefaultAndIsMeasu
   EXPECT_NE(known.err.find("0 measured, 2 known"), std::string::npos) << known.err;
 }
 
+// One cell of a few milliseconds. The loops take at least half of the processors while the ranks
+// measure, and all of them while the ranks go on observing; other programs only add to that.
+TEST_F(UnsteadyTest, OnBusyProcessorsOneShortRowIsMarked) {
+  const BusyProcessors busy;
+  const ProgramEnd end = Run({"tune", "--ranks", "2", "--collective", "broadcast", "--sizes", "1K",
+                              "--db", database_, "--json"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  const nlohmann::json result = Document(end)["result"];
+  ASSERT_EQ(result["entries"].size(), 1u);
+  EXPECT_TRUE(result["entries"][0]["is_unsteady"].get<bool>());
+  EXPECT_EQ(result["entries"][0]["winner"]["choice"], result["entries"][0]["winner"]["default"]);
+  EXPECT_NE(end.err.find("(other programs used "), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("1 of 1 measured cell is unsteady"), std::string::npos) << end.err;
+}
+
 TEST_F(UnsteadyTest, RanksThatShareProcessorsAreSaidInOneLine) {
   const size_t processors = ProcessorsIn(UsableProcessors()).size();
   const std::string ranks = std::to_string(processors + 1);

@@ -38,7 +38,7 @@ int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& 
   if (!tuned) return console.PrintError(tuned.error());
   TuneSummary summary = Summarize(report, "");
   for (const DecidedCell& each : report.cells_without_winner) {
-    console.Warn(fmt::format("no choice works for {}", ToText(each.cell.problem)));
+    console.Warn(fmt::format("no choice works for {}", each.winner.error().where));
   }
   const uint64_t wrong_elements = CountWrong(summary.entries);
   if (flags.tuned) {

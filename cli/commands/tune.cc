@@ -24,11 +24,14 @@ int PrintTune(const TuneReport& report, const JobMemory& memory, int local_ranks
                                                                : WinnerTableText(summary.entries));
   if (written != 0) return written;
   if (!console.flags().quiet) {
-    const std::string forced =
-        summary.forced_cells > 0 ? fmt::format(", {} forced", summary.forced_cells) : "";
+    std::string others;
+    if (summary.forced_cells > 0) others += fmt::format(", {} forced", summary.forced_cells);
+    if (summary.cells_without_winner > 0) {
+      others += fmt::format(", {} that no choice runs", summary.cells_without_winner);
+    }
     console.PrintLog(fmt::format("{} measured, {} known, {} skipped{} in {:.1f} s; {} {}\n",
                                  summary.measured_cells, summary.known_cells, summary.skipped_cells,
-                                 forced, static_cast<double>(summary.elapsed_ns) / 1e9,
+                                 others, static_cast<double>(summary.elapsed_ns) / 1e9,
                                  report.save_failure ? "not saved to"
                                  : report.saved      ? "saved"
                                                      : "database",
@@ -45,10 +48,11 @@ int PrintTune(const TuneReport& report, const JobMemory& memory, int local_ranks
   if (summary.measured_cells > 0) console.Note(SharedProcessorsText(memory, local_ranks));
   if (summary.unsteady_cells > 0) {
     console.Warn(fmt::format(
-        "{} of {} are unsteady: there the default choice runs, and the next tune measures again. "
+        "{} of {} {} unsteady: there the default choice runs, and the next tune measures again. "
         "Tune while the machine is idle, with a larger --budget if one ended a measurement, or "
         "believe times that vary by --keep-unsteady on",
-        summary.unsteady_cells, Counted(summary.measured_cells, "measured cell")));
+        summary.unsteady_cells, Counted(summary.measured_cells, "measured cell"),
+        summary.unsteady_cells == 1 ? "is" : "are"));
   }
   if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "cli/input/problem_selection.h"
 #include "cli/output/number_text.h"

@@ -57,6 +57,30 @@ TEST(ExplanationTest, ShowsWinnerLosersAndRefusals) {
 )");
 }
 
+TEST(ExplanationTest, RefusalsOfOneReasonAreListedTogetherWithTheCountOfTheOthers) {
+  DatabaseEntry entry = EntryForTest(1024);
+  entry.cell.refusals.clear();
+  for (int i = 0; i < 25; ++i) {
+    entry.cell.refusals.push_back({"host/ring?chunk=" + std::to_string(i), "others were faster"});
+    if (i == 1) entry.cell.refusals.push_back({"cuda", "no device"});
+  }
+  for (const char* name : {"a", "b", "c", "d"}) {
+    entry.cell.refusals.push_back({name, "four of one reason"});
+  }
+  TunedDatabase database;
+  database.Put(entry);
+  const std::string text =
+      ExplanationText(Explain(database, "/db/x.tdb", Asked(1024), entry.fingerprint).value());
+  EXPECT_EQ(text.substr(std::min(text.size(), text.find("  refused"))), R"(  refused
+    host/ring?chunk=0, host/ring?chunk=1, host/ring?chunk=2 and 22 more (25 in all)
+      others were faster
+    cuda
+      no device
+    a, b, c and 1 more (4 in all)
+      four of one reason
+)");
+}
+
 TEST(ExplanationTest, ABackendThatDidNotTakePartIsNoted) {
   Fingerprint here = EntryForTest(1).fingerprint;
   here.backends["ucx"] = "1.0.0";

@@ -35,6 +35,11 @@ std::string NumericsOf(const CellResult& cell, const ChoiceId& id) {
   return found == cell.verdicts.end() ? "" : found->numerics;
 }
 
+// A time that was measured, or null: 0 would look like the fastest choice of all.
+Json TimeJson(int64_t time_ns) {
+  return time_ns > 0 ? Json(MicrosecondsJson(time_ns)) : Json(nullptr);
+}
+
 Json BestUnfusedJson(const std::optional<TimedChoice>& best) {
   if (!best) return nullptr;
   return {{"choice", best->id.text()}, {"time_us", MicrosecondsJson(best->median_ns)}};
@@ -49,25 +54,26 @@ Json WinnerJson(const CellResult& cell, const Winner& winner) {
           {"busbw_GBps", BusBandwidth(problem, winner.median_ns)},
           {"why", winner.why},
           {"runner_up", ChoiceIdJson(winner.runner_up)},
-          {"runner_up_time_us", MicrosecondsJson(winner.runner_up_median_ns)},
+          {"runner_up_time_us", TimeJson(winner.runner_up_median_ns)},
           {"default", ChoiceIdJson(winner.fallback)},
-          {"default_time_us", MicrosecondsJson(winner.fallback_median_ns)},
+          {"default_time_us", TimeJson(winner.fallback_median_ns)},
           {"best_unfused", BestUnfusedJson(winner.best_unfused)}};
 }
 
 Json VerdictJson(const Problem& problem, const Verdict& verdict) {
+  const bool has_time = verdict.median_ns > 0;
+  const auto if_timed = [&](double value) { return has_time ? Json(value) : Json(nullptr); };
+  const Json interval = {MicrosecondsJson(verdict.interval_low_ns),
+                         MicrosecondsJson(verdict.interval_high_ns)};
   return {{"choice", verdict.id.text()},
           {"outcome", OutcomeName(verdict.outcome)},
           {"is_default", verdict.is_default},
           {"numerics", verdict.numerics},
-          {"time_us", MicrosecondsJson(verdict.median_ns)},
-          {"interval_us",
-           {MicrosecondsJson(verdict.interval_low_ns), MicrosecondsJson(verdict.interval_high_ns)}},
-          {"warm_time_us", verdict.warm_median_ns <= 0
-                               ? Json(nullptr)
-                               : Json(MicrosecondsJson(verdict.warm_median_ns))},
-          {"algbw_GBps", AlgorithmBandwidth(problem, verdict.median_ns)},
-          {"busbw_GBps", BusBandwidth(problem, verdict.median_ns)},
+          {"time_us", TimeJson(verdict.median_ns)},
+          {"interval_us", has_time ? interval : Json(nullptr)},
+          {"warm_time_us", TimeJson(verdict.warm_median_ns)},
+          {"algbw_GBps", if_timed(AlgorithmBandwidth(problem, verdict.median_ns))},
+          {"busbw_GBps", if_timed(BusBandwidth(problem, verdict.median_ns))},
           {"wrong", verdict.wrong_elements},
           {"repetitions", verdict.repetitions},
           {"samples_ns", verdict.samples_ns},

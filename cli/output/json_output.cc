@@ -39,6 +39,7 @@ Json SummaryJson(const TuneSummary& summary) {
   return {{"committed", summary.committed},
           {"late_ranks", summary.late_ranks},
           {"measured_cells", summary.measured_cells},
+          {"cells_without_winner", summary.cells_without_winner},
           {"known_cells", summary.known_cells},
           {"forced_cells", summary.forced_cells},
           {"skipped_cells", summary.skipped_cells},

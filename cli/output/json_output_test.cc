@@ -84,8 +84,24 @@ TEST(JsonOutputTest, TuneHoldsWinnersAndEntries) {
   EXPECT_TRUE(entry["choices"][1]["warm_time_us"].is_null());
   EXPECT_EQ(entry["choices"][3]["outcome"], "wrong_result");
   EXPECT_EQ(entry["choices"][3]["wrong"], 12);
+  EXPECT_EQ(entry["choices"][1]["time_us"], 41.2);
+  for (const char* key : {"time_us", "interval_us", "warm_time_us", "algbw_GBps", "busbw_GBps"}) {
+    EXPECT_TRUE(entry["choices"][3][key].is_null()) << key << " of a choice without a time";
+  }
   EXPECT_EQ(entry["refusals"][1]["reason"], "no device");
   EXPECT_EQ(entry["machine"]["cpu_model"], "model a");
+}
+
+TEST(JsonOutputTest, AWinnerWithoutOthersHasNoTimesOfThem) {
+  TuneSummary summary = Summary();
+  Winner& winner = summary.entries[0].winner;
+  winner.runner_up.reset();
+  winner.fallback.reset();
+  winner.runner_up_median_ns = winner.fallback_median_ns = 0;
+  const Json shown = Checked(TuneJson(summary))["result"]["entries"][0]["winner"];
+  EXPECT_EQ(shown["time_us"], 35.0);
+  EXPECT_TRUE(shown["runner_up_time_us"].is_null());
+  EXPECT_TRUE(shown["default_time_us"].is_null());
 }
 
 TEST(JsonOutputTest, BenchIsATuneWithoutDatabase) {

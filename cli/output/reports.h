@@ -19,6 +19,7 @@ struct TuneSummary {
   bool committed = false;
   std::vector<int> late_ranks;
   int32_t measured_cells = 0;
+  int32_t cells_without_winner = 0;  // no choice could be timed; not among the measured ones
   int32_t known_cells = 0;
   int32_t forced_cells = 0;  // not measured because the setting force_choice decides them
   int32_t skipped_cells = 0;

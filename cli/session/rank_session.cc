@@ -353,6 +353,7 @@ TuneSummary Summarize(const TuneReport& report, const std::string& database) {
           .committed = report.outcome.committed,
           .late_ranks = report.outcome.late_ranks,
           .measured_cells = report.outcome.measured_cells,
+          .cells_without_winner = static_cast<int32_t>(report.cells_without_winner.size()),
           .known_cells = report.outcome.known_cells,
           .forced_cells = report.outcome.forced_cells,
           .skipped_cells = report.outcome.skipped_cells,
@@ -384,13 +385,13 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
                  {}};
   }
   if (report.cells_without_winner.empty()) return std::nullopt;
-  const CellResult& cell = report.cells_without_winner.front().cell;
+  const auto& [cell, first] = report.cells_without_winner.front();
   Error error{ErrorCode::kEnvironment,
               fmt::format("no choice works in {} of {}", report.cells_without_winner.size(),
                           Counted(static_cast<int64_t>(report.cells_without_winner.size() +
                                                        report.entries.size()),
                                   "cell")),
-              ToText(cell.problem),
+              first.error().where,
               "",
               "see the reasons above; leave the problem out to tune the rest",
               {}};
@@ -402,9 +403,7 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
   const auto lost_heat = [](const Verdict& verdict) {
     return verdict.outcome == Outcome::kLostHeat;
   };
-  error.cause = cell.verdicts.empty() && !cell.refusals.empty()
-                    ? fmt::format("{} refuses: {}", cell.refusals.front().choice,
-                                  cell.refusals.front().reason)
+  error.cause = cell.verdicts.empty() ? first.error().cause
                 : std::any_of(cell.verdicts.begin(), cell.verdicts.end(), lost_heat)
                     ? "every choice of the second heat failed or computed wrong values"
                     : "every choice failed or computed wrong values";

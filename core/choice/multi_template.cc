@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/choice/choice_lists.h"
+#include "core/selection/dispatch_table.h"
+#include "fmt/format.h"
 
 namespace cotune {
 
@@ -55,6 +58,22 @@ void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_byt
   }
 }
 
+std::string MultiTemplate::InWords() const {
+  const ProblemClass& cls = program_.anchor();
+  if (program_.is_single_collective()) return cotune::InWords(DispatchKey::Of(cls));
+  const std::string& name = program_.graph().name();
+  return "program " + (name.empty() ? fmt::format("{:016x}", cls.program_digest) : name);
+}
+
+std::string MultiTemplate::CellInWords(uint64_t size_hint_bytes) const {
+  const Problem problem = ProblemAt(size_hint_bytes);
+  if (program_.is_single_collective()) {
+    return fmt::format("{} at {} bytes", InWords(), problem.bytes());
+  }
+  return fmt::format("{} at {}", InWords(),
+                     Counted(static_cast<int64_t>(program_.RowsAt(problem)), "row"));
+}
+
 size_t MultiTemplate::combinations_max(uint64_t size_hint_bytes) const {
   return lists_.at(size_hint_bytes).combinations.best_max();
 }
@@ -75,7 +94,8 @@ std::vector<Refusal> MultiTemplate::RefuseSetAside(uint64_t size_hint_bytes,
   std::vector<Refusal> refusals;
   for (const ChoiceId& id : lists_.at(size_hint_bytes).combinations.SetAside(verdicts)) {
     refusals.push_back(
-        {id.text(), "a choice that differs in numbers alone raced for it, and others were faster"});
+        {id.text(),
+         "a choice that differs in numbers alone raced in its place, and others were faster"});
   }
   return refusals;
 }
@@ -103,7 +123,7 @@ Result<MeasuredWinners::BySize> MultiTemplate::Finalize() const {
     }
   }
   if (winners.empty()) {
-    return Fail(ErrorCode::kEnvironment, "no choice could be measured", ToText(program_.anchor()),
+    return Fail(ErrorCode::kEnvironment, "no choice could be measured", InWords(),
                 "every choice was refused or failed", "see `cotune explain` for the reasons");
   }
   return winners;

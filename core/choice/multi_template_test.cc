@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+
 namespace cotune {
 namespace {
 
@@ -20,6 +26,28 @@ TEST(MultiTemplateTest, LessThanAnElementForEveryRankIsNoHintWhereThereAreOthers
   EXPECT_EQ(HintsOf({4, 31, 1 << 20}), (std::vector<uint64_t>{1 << 20}));
   EXPECT_EQ(HintsOf({0, 4, 64}), (std::vector<uint64_t>{0, 64})) << "0 was asked for";
   EXPECT_EQ(HintsOf({4}), (std::vector<uint64_t>{0})) << "the only one";
+}
+
+TEST(MultiTemplateTest, CellsAreNamedForUsers) {
+  ProblemClass cls{.collective = Collective::kAllGather};
+  cls.world_size = cls.ranks_per_node = 2;
+  const MultiTemplate single(Program::SingleCollective(cls).value(), {64}, 0);
+  EXPECT_EQ(single.CellInWords(64), "all_gather f32 out of place at 64 bytes");
+  const auto named = [](const std::string& head) {
+    const std::string text = head +
+                             "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%y = relu %s\n"
+                             "return %y\n";
+    Program program =
+        Program::Bind(ProgramGraph::Parse(text).value(), {MemoryKind::kHost, 2, 2}).value();
+    const std::string digest = fmt::format("{:016x}", program.anchor().program_digest);
+    const MultiTemplate node(std::move(program), {32, 64}, 0);
+    return std::vector<std::string>{node.CellInWords(32), node.CellInWords(64), digest};
+  };
+  const std::vector<std::string> with_name = named("program small\n");
+  EXPECT_EQ(with_name[0], "program small at 1 row");
+  EXPECT_EQ(with_name[1], "program small at 2 rows");
+  const std::vector<std::string> without = named("");
+  EXPECT_EQ(without[0], "program " + without[2] + " at 1 row");
 }
 
 class CountingTimer final : public CellTimer {

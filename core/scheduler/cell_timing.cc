@@ -1,11 +1,15 @@
 #include "core/scheduler/cell_timing.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/usable_processors.h"
 #include "core/benchmark/cell_benchmark.h"
 #include "core/choice/choice_lists.h"
@@ -17,16 +21,11 @@
 namespace cotune {
 namespace {
 
-// "all_reduce sum bf16 out of place at 4096 bytes"; "program add_residual_norm at 16 rows".
-std::string CellInWords(const Program& program, const Problem& problem) {
-  if (program.is_single_collective()) {
-    return fmt::format("{} at {} bytes", InWords(DispatchKey::Of(problem.cls)), problem.bytes());
-  }
-  const std::string& name = program.graph().name();
-  return fmt::format("program {} at {} rows",
-                     name.empty() ? fmt::format("{:016x}", problem.cls.program_digest) : name,
-                     program.RowsAt(problem));
-}
+// The times of processors move in steps of this length as a rule.
+constexpr std::chrono::milliseconds kObservationPause{10};
+// Times that show too little after three times as long as is needed do not advance: some sandboxes
+// publish constant ones.
+constexpr int kObservationPausesMax = 30;
 
 // Returns whether the race of the cell has ended before the choice was eliminated.
 bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
@@ -42,6 +41,22 @@ std::string WhyShortSamplesWin(const Winner& winner) {
       "show which choice is the fastest; the next tune measures this size again",
       winner.id == winner.fallback ? "the default" : "the fastest, without a default",
       static_cast<double>(winner.median_ns) / 1e3);
+}
+
+// Returns why a cell whose race the budget has ended runs its winner. `settings` are those of the
+// tune.
+std::string WhyCutCellWins(const DecidedCell& decided, const TuningSettings& settings) {
+  const Winner& winner = *decided.winner;
+  const auto found = std::find_if(decided.cell.verdicts.begin(), decided.cell.verdicts.end(),
+                                  [&](const Verdict& verdict) { return verdict.id == winner.id; });
+  COTUNE_CHECK(found != decided.cell.verdicts.end(), "a winner has a verdict");
+  return fmt::format(
+      "{}, {:.1f} us: the budget ended the measurement after {} of the {} that min_rounds asks "
+      "for, so that they do not show which choice is the fastest; the next tune measures this size "
+      "again",
+      winner.id == winner.fallback ? "the default" : "the fastest, without a default",
+      static_cast<double>(winner.median_ns) / 1e3,
+      Counted(static_cast<int64_t>(found->samples_ns.size()), "round"), settings.min_rounds);
 }
 
 }  // namespace
@@ -72,7 +87,13 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
     decided->cell.refusals.push_back(std::move(refusal));
   }
-  ++state_.outcome.measured_cells;
+  if (decided->winner) {
+    ++state_.outcome.measured_cells;
+  } else {
+    // The error names the refusals, which are known by now, and the cell in the user's words.
+    *decided = Decide(std::move(decided->cell), SelectionRules::Of(state_.settings));
+    decided->winner.error().where = node.CellInWords(size_hint_bytes);
+  }
   Report(*decided);
   ++cells_done_;
   return decided;
@@ -81,33 +102,39 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
 Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
   const int64_t budget_ns = BudgetOfNextCellNs();
   const int64_t end_ns = now_ns_ + budget_ns;
-  const ProcessorTimes begin = TimesNow();
-  const ProcessorTimes earlier = EarlierTimes(begin);
+  begins_.push_back(TimesNow());
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (decided.cell.is_unsteady) {
     ++state_.outcome.unsteady_cells;  // the budget has cut it
+    if (decided.winner && !has_short_samples_) {
+      decided.winner->why = WhyCutCellWins(decided, state_.settings);
+    }
     return decided;
   }
   const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
   if (!is_judged || !decided.winner) return decided;
   const std::string label = fmt::format("cell {}", cells_done_);
-  COTUNE_TRY(std::string reason, WhyUnsteady(decided, begin, earlier, label + " processors"));
+  COTUNE_TRY(std::string reason, WhyUnsteady(decided, label + " processors"));
   if (reason.empty()) return decided;
   DropFailedCallers(cell, decided.cell);
   const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
+  bool is_cut = false;
   if (has_budget && !cell.callers.empty()) {
-    const ProcessorTimes again = TimesNow();
+    begins_ = {TimesNow()};  // the load during the first measurement no longer counts
     COTUNE_TRY(decided, MeasureAgain(cell, problem, std::move(decided),
                                      budget_ns == 0 ? 0 : end_ns - now_ns_));
     if (!decided.winner) return decided;
-    if (!decided.cell.is_unsteady) {
-      COTUNE_TRY(reason, WhyUnsteady(decided, again, earlier, label + " processors again"));
+    is_cut = decided.cell.is_unsteady;
+    if (!is_cut) {
+      COTUNE_TRY(reason, WhyUnsteady(decided, label + " processors again"));
       if (reason.empty()) return decided;
     }
   }
   decided.cell.is_unsteady = true;
-  WarnOfUnsteadyCell(CellInWords(cell.place.node->program(), problem), reason);
-  return Decide(std::move(decided.cell), SelectionRules::Of(state_.settings));
+  WarnOfUnsteadyCell(cell.place.node->CellInWords(cell.place.hint_bytes), reason);
+  decided = Decide(std::move(decided.cell), SelectionRules::Of(state_.settings));
+  if (is_cut && decided.winner) decided.winner->why = WhyCutCellWins(decided, state_.settings);
+  return decided;
 }
 
 Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& problem,
@@ -153,33 +180,40 @@ ProcessorTimes CellTiming::TimesNow() const {
   return read == nullptr ? ProcessorTimes{} : read().value_or(ProcessorTimes{});
 }
 
-ProcessorTimes CellTiming::EarlierTimes(const ProcessorTimes& now) {
-  const std::string usable = UsableProcessors();
+Result<ProcessorUse> CellTiming::ObserveProcessors() {
+  ProcessorUse use{.usable = UsableProcessors()};
+  ProcessorTimes now = TimesNow();
   const auto is_long_ago = [&](const ProcessorTimes& times) {
-    return IsObserved(usable, now.capacity_ns - times.capacity_ns);
+    return IsObserved(use.usable, now.capacity_ns - times.capacity_ns);
   };
+  for (int pauses = 0; state_.has_advancing_times && !is_long_ago(begins_.front()); ++pauses) {
+    if (state_.parts.observer.StopRequested()) return TuneInterrupted();
+    if (pauses == kObservationPausesMax) {
+      state_.has_advancing_times = false;
+      break;
+    }
+    std::this_thread::sleep_for(kObservationPause);
+    now = TimesNow();
+  }
   while (begins_.size() > 1 && is_long_ago(begins_[1])) begins_.pop_front();
-  begins_.push_back(now);
-  return begins_.front();
+  const ProcessorTimes& before = begins_.front();
+  use.own_ns = now.own_ns - before.own_ns;
+  use.busy_ns = now.busy_ns - before.busy_ns;
+  use.capacity_ns = now.capacity_ns - before.capacity_ns;
+  return use;
 }
 
-Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& begin,
-                                            const ProcessorTimes& earlier, std::string_view label) {
+Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, std::string_view label) {
   // GPUs measure by themselves: the processors matter to the host's part of a call only.
   if (start_mode_ != StartMode::kDevice) {
-    const ProcessorTimes after = TimesNow();
-    StepRecord<ProcessorUse> record;
-    record.message.usable = UsableProcessors();
-    const bool is_observed =
-        IsObserved(record.message.usable, after.capacity_ns - begin.capacity_ns);
-    const ProcessorTimes& before = is_observed ? begin : earlier;
-    record.message.own_ns = after.own_ns - before.own_ns;
-    record.message.busy_ns = after.busy_ns - before.busy_ns;
-    record.message.capacity_ns = after.capacity_ns - before.capacity_ns;
+    Result<ProcessorUse> use = ObserveProcessors();
+    auto record = StepRecord<ProcessorUse>::FromStatus(use ? Status{} : Propagate(use));
+    if (use) record.message = std::move(*use);
     COTUNE_TRY(const auto all, ExchangeRecords(state_.parts.exchange, std::string(label), record, 0,
                                                DeadlineAfter(state_.parts.clock.now_ns(),
                                                              state_.settings.warm_timeout_ns)));
     now_ns_ = all.elapsed_ns;
+    if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
     if (std::optional<Error> failure = all.FirstFailure()) {
       return tl::make_unexpected(std::move(*failure));
     }
@@ -307,7 +341,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   has_only_qualified_ = benchmark.has_only_qualified();
   has_short_samples_ = benchmark.has_short_samples();
   if (start_mode_ != decided->cell.start_mode) {
-    WarnOfBusyProcessors(CellInWords(cell.place.node->program(), problem), decided->cell);
+    WarnOfBusyProcessors(cell.place.node->CellInWords(cell.place.hint_bytes), decided->cell);
   }
   start_mode_ = decided->cell.start_mode;  // a window that failed once is not tried again
   return decided;
@@ -333,8 +367,8 @@ void CellTiming::WarnOfUnsteadyCell(const std::string& where, const std::string&
   // The end of the tune has their number.
   if (state_.parts.exchange.rank() != 0 || state_.outcome.unsteady_cells > 1) return;
   EmitLine(state_.parts.observer, Severity::kWarning,
-           fmt::format("the times of {} were unsteady in two measurements ({}), so that they do "
-                       "not show which choice is faster",
+           fmt::format("the times of {} were unsteady ({}), so that they do not show which choice "
+                       "is faster",
                        where, reason));
 }
 

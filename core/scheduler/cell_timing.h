@@ -63,15 +63,16 @@ class CellTiming final : public CellTimer {
                                    int64_t budget_ns);
   // A choice that failed is not tried a second time: it may have waited for a whole timeout.
   static void DropFailedCallers(TuneCell& cell, const CellResult& result);
-  // Returns why the times of the cell, which was measured since `begin`, are unsteady; "" if they
-  // are not. Judges the processors since `earlier` if they were observed too briefly since then.
+  // Returns why the times of the cell that was just measured are unsteady; "" if they are not.
   // Collective, and equal on all ranks.
-  Result<std::string> WhyUnsteady(const DecidedCell& decided, const ProcessorTimes& begin,
-                                  const ProcessorTimes& earlier, std::string_view label);
+  Result<std::string> WhyUnsteady(const DecidedCell& decided, std::string_view label);
+  // Returns how the processors were used since the latest of `begins_` for which they have been
+  // observed for long enough. If there is none, waits until they have been observed for long
+  // enough since the first: otherwise a tune of one short cell would not see any load. The times
+  // are 0 or too short if this system publishes none that advance. kInterrupted if the user asked
+  // to stop.
+  Result<ProcessorUse> ObserveProcessors();
   ProcessorTimes TimesNow() const;
-  // Notes the times at the beginning of a cell. Returns those at the beginning of the latest cell
-  // since which the processors have been observed for long enough, or of the first cell.
-  ProcessorTimes EarlierTimes(const ProcessorTimes& now);
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
   // the cell anew. Does nothing if the first heat has no winner, or has decided and no combination
   // is left, or if the budget is spent at the beginning or by compiling: that of all cells if the
@@ -103,7 +104,8 @@ class CellTiming final : public CellTimer {
   int32_t cells_done_ = 0;
   bool has_only_qualified_ = false;  // the latest heat, as CellBenchmark reports
   bool has_short_samples_ = false;   // the same
-  // At the beginnings of this cell and of those before it, as far back as EarlierTimes needs them.
+  // At the beginning of this measurement and of those before it, as far back as ObserveProcessors
+  // needs them.
   std::deque<ProcessorTimes> begins_;
 };
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 
@@ -17,7 +18,8 @@ std::string SubjectOf(const Program& program, const Problem& problem) {
   std::string subject = "program ";
   if (!graph.name().empty()) subject += graph.name() + " ";
   subject += fmt::format("{:016x}", program.anchor().program_digest);
-  if (graph.has_rows()) subject += fmt::format(" at {} rows", program.RowsAt(problem));
+  if (graph.has_rows())
+    subject += " at " + Counted(static_cast<int64_t>(program.RowsAt(problem)), "row");
   return subject;
 }
 

@@ -1,9 +1,13 @@
 // A tune on processors that others use, or with times that vary much.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/usable_processors.h"
@@ -19,24 +23,38 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // Times are in thousandths of one measurement of a cell, which is long enough for any number of
-// processors, unless a test makes it shorter.
+// processors.
 constexpr int64_t kPart = 1'000'000'000;
 
 // The processors of two ranks while cells are measured: each rank uses 200 parts of a measurement,
 // and other programs use `foreign_parts[measurement]`, or the last of these.
-auto Processors(std::vector<int64_t> foreign_parts, int64_t part_ns = kPart) {
-  return [foreign_parts, part_ns](int) -> std::function<std::optional<ProcessorTimes>()> {
+auto Processors(std::vector<int64_t> foreign_parts) {
+  return [foreign_parts](int) -> std::function<std::optional<ProcessorTimes>()> {
     auto readings = std::make_shared<size_t>(0);
     auto times = std::make_shared<ProcessorTimes>();
-    return [foreign_parts, part_ns, readings, times]() -> std::optional<ProcessorTimes> {
+    return [foreign_parts, readings, times]() -> std::optional<ProcessorTimes> {
       // Readings come in pairs, before and after.
       const bool is_after = (*readings)++ % 2 == 1;
       if (!is_after) return *times;
       const size_t measurement = *readings / 2 - 1;
-      times->own_ns += 200 * part_ns;
-      times->capacity_ns += 1000 * part_ns;
+      times->own_ns += 200 * kPart;
+      times->capacity_ns += 1000 * kPart;
       times->busy_ns +=
-          (400 + foreign_parts[std::min(measurement, foreign_parts.size() - 1)]) * part_ns;
+          (400 + foreign_parts[std::min(measurement, foreign_parts.size() - 1)]) * kPart;
+      return *times;
+    };
+  };
+}
+
+// The processors of two ranks as each reading sees them: a step of `step_ns` later on each
+// processor than the one before, with the share of other programs that `foreign_percent` gives.
+auto ProcessorsByReading(std::function<int64_t()> foreign_percent, int64_t step_ns) {
+  return [foreign_percent, step_ns](int) -> std::function<std::optional<ProcessorTimes>()> {
+    const auto processors = static_cast<int64_t>(ProcessorsIn(UsableProcessors()).size());
+    auto times = std::make_shared<ProcessorTimes>();
+    return [=]() -> std::optional<ProcessorTimes> {
+      times->capacity_ns += processors * step_ns;
+      times->busy_ns += processors * step_ns * foreign_percent() / 100;
       return *times;
     };
   };
@@ -59,6 +77,18 @@ class Steps {
 
  private:
   std::set<std::string> names_;  // written by rank 0's thread only
+};
+
+// Keeps why each cell runs its winner.
+class MemoryOfReasons final : public KnownCells {
+ public:
+  std::optional<CellResult> Find(const Problem&) override { return std::nullopt; }
+  Status Record(const CellResult&, const Winner& winner) override {
+    reasons.push_back(winner.why);
+    return {};
+  }
+  std::vector<LeftOutChoice> Begin() override { return {}; }
+  std::vector<std::string> reasons;
 };
 
 // The default takes 40 us, another choice 20.
@@ -111,18 +141,109 @@ TEST(SteadyCellsTuneTest, ACellOnBusyProcessorsIsMeasuredAgainAndThenRunsTheDefa
   EXPECT_THAT(views[1].observer.warnings, IsEmpty());
 }
 
-// A cell of 60 ms is too short for the steps of the times, and is judged with the one before it.
+// A reading each 10 ms is far too little for one cell: the ranks go on observing after it.
 TEST(SteadyCellsTuneTest, EveryShortCellOnBusyProcessorsIsMarked) {
-  const auto processors = static_cast<int64_t>(ProcessorsIn(UsableProcessors()).size());
+  for (const std::vector<uint64_t>& sizes :
+       {std::vector<uint64_t>{1024}, std::vector<uint64_t>{1024, 2048, 4096, 8192, 16384, 32768}}) {
+    Steps steps;
+    Tune tune = TuneOf({}, steps);
+    tune.processor_times = ProcessorsByReading([] { return 30; }, 10'000'000);
+    tune.node_sizes = {sizes};
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      ASSERT_THAT(view.cells, SizeIs(sizes.size()));
+      for (const CellResult& cell : view.cells) {
+        EXPECT_TRUE(cell.is_unsteady) << cell.problem.bytes() << " of " << sizes.size();
+      }
+    }
+  }
+}
+
+// Only the first cell of these is too short: each later one is judged together with those before
+// it, so that an idle tune waits once.
+TEST(SteadyCellsTuneTest, ShortCellsOnIdleProcessorsAreSteadyAndWaitOnce) {
   Steps steps;
-  Tune tune = TuneOf({300}, steps);
-  tune.processor_times = Processors({300}, processors * 60'000);
+  Tune tune = TuneOf({}, steps);
+  auto readings = std::make_shared<std::atomic<int>>(0);
+  tune.processor_times = ProcessorsByReading(
+      [readings] {
+        ++*readings;
+        return 5;
+      },
+      10'000'000);
   tune.node_sizes = {{1024, 2048, 4096, 8192, 16384, 32768}};
-  const std::vector<RankView> views = RunTune(tune);
-  ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
-  ASSERT_THAT(views[0].cells, SizeIs(6));
-  EXPECT_FALSE(views[0].cells[0].is_unsteady) << "nothing was seen before it";
-  for (size_t i = 1; i < 6; ++i) EXPECT_TRUE(views[0].cells[i].is_unsteady) << i;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    for (const CellResult& cell : view.cells) EXPECT_FALSE(cell.is_unsteady);
+    EXPECT_EQ(view.outcome->unsteady_cells, 0);
+  }
+  // On each of two ranks: one at the beginning of the first cell and ten until 100 ms later, and
+  // two of each other cell.
+  EXPECT_EQ(*readings, 2 * (1 + 10 + 5 * 2));
+}
+
+// The load during the first measurement of a short cell is not that during its second.
+TEST(SteadyCellsTuneTest, ASecondMeasurementOfAShortCellIsJudgedByItself) {
+  Steps steps;
+  Tune tune = TuneOf({}, steps);
+  auto is_over = std::make_shared<std::atomic<bool>>(false);
+  const auto note = steps.Note();
+  tune.on_step = [is_over, note](int rank, std::string_view step, int64_t deadline_ns) {
+    if (step.find("again") != std::string_view::npos) *is_over = true;
+    return note(rank, step, deadline_ns);
+  };
+  tune.processor_times =
+      ProcessorsByReading([is_over] { return is_over->load() ? 0 : 60; }, 10'000'000);
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_FALSE(view.cells.at(0).is_unsteady);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/fast");
+  }
+  EXPECT_TRUE(steps.Has("cell 0 again"));
+}
+
+// Some sandboxes publish times that never advance, or none: the ranks wait once, and believe cells.
+TEST(SteadyCellsTuneTest, ProcessorsWhoseTimesStandStillAreNotWaitedForAgain) {
+  for (const bool has_times : {true, false}) {
+    Steps steps;
+    Tune tune = TuneOf({}, steps);
+    std::vector<std::shared_ptr<std::atomic<int>>> readings;
+    for (int rank = 0; rank < 2; ++rank) readings.push_back(std::make_shared<std::atomic<int>>(0));
+    tune.processor_times = [=](int rank) -> std::function<std::optional<ProcessorTimes>()> {
+      return [=]() -> std::optional<ProcessorTimes> {
+        ++*readings[rank];
+        return has_times ? std::optional(ProcessorTimes{}) : std::nullopt;
+      };
+    };
+    tune.node_sizes = {{1024, 2048, 4096}};
+    const std::vector<RankView> views = RunTune(tune);
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(views[rank].outcome.has_value()) << views[rank].outcome.error().ToText();
+      EXPECT_EQ(views[rank].outcome->unsteady_cells, 0);
+      // Two of each cell, and those of one wait.
+      EXPECT_EQ(*readings[rank], 3 * 2 + 30);
+    }
+  }
+}
+
+TEST(SteadyCellsTuneTest, AnInterruptEndsTheWaitForProcessorsOnAllRanks) {
+  Steps steps;
+  Tune tune = TuneOf({}, steps);
+  auto is_waiting = std::make_shared<std::atomic<bool>>(false);
+  tune.processor_times = [is_waiting](int rank) {
+    auto readings = std::make_shared<int>(0);
+    return [is_waiting, rank, readings]() -> std::optional<ProcessorTimes> {
+      // The first begins the cell and the second ends it.
+      if (rank == 1 && ++*readings > 2) *is_waiting = true;
+      return ProcessorTimes{};
+    };
+  };
+  tune.stops = [is_waiting](int rank) { return rank == 1 && is_waiting->load(); };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kInterrupted);
+  }
+  EXPECT_TRUE(steps.Has("cell 0 processors"));
 }
 
 // The load before a cell that is long enough does not count.
@@ -212,6 +333,33 @@ TEST(SteadyCellsTuneTest, ACellThatTheBudgetCutsRunsTheDefault) {
     EXPECT_EQ(view.outcome->unsteady_cells, 1);
     EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/default");
   }
+}
+
+// Rounds that are enough for an interval, but fewer than min_rounds, are not two measurements.
+TEST(SteadyCellsTuneTest, ACellThatTheBudgetCutsBelowMinRoundsSaysSo) {
+  Steps steps;
+  Tune tune = TuneOf({0}, steps);
+  tune.choices = [](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("default", 40'000)};
+    choices[0].is_default = true;
+    return choices;
+  };
+  tune.processor_times = nullptr;
+  tune.settings.min_rounds = 40;
+  tune.settings.collective_benchmark_nruns = 100;
+  tune.settings.budget_ns = 30'000'000;  // the coordinator of the test takes 1 ms a step
+  MemoryOfReasons memory;
+  tune.known = &memory;
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
+  EXPECT_TRUE(views[0].cells.at(0).is_unsteady);
+  const size_t rounds = VerdictOf(views[0].cells[0], "default").samples_ns.size();
+  ASSERT_GE(rounds, 8u);
+  ASSERT_LT(rounds, 40u);
+  ASSERT_THAT(memory.reasons, SizeIs(1));
+  EXPECT_THAT(memory.reasons[0],
+              HasSubstr("the budget ended the measurement after " + std::to_string(rounds) +
+                        " rounds of the 40 that min_rounds asks for"));
 }
 
 TEST(SteadyCellsTuneTest, AnInterruptEndsACellBetweenTwoSamplesOnAllRanks) {

@@ -48,7 +48,7 @@ struct TuneOutcome {
   DispatchTable table;
   MeasuredWinners winners;
   std::vector<Refusal> backend_refusals;
-  int32_t measured_cells = 0;
+  int32_t measured_cells = 0;  // without those in which no choice could be timed
   int32_t known_cells = 0;
   int32_t skipped_cells = 0;  // not measured because the budget was used up
   int32_t forced_cells = 0;   // not measured because the setting `force` decides them
@@ -68,6 +68,8 @@ struct TuneState {
   TuneOutcome outcome{};
   int64_t measured_ns = 0;  // of the budget, by the time of the job; equal on all ranks
   bool has_warned_of_late_ranks = false;
+  // False once a wait for the times of this rank's processors has shown that they stand still.
+  bool has_advancing_times = true;
   // From the release of the ranks to the start of the next sample; equal on all ranks. Cells share
   // it, so that each does not begin with the long one.
   int64_t start_window_ns = StartWindow::kFirstWindowNs;

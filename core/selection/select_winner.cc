@@ -194,6 +194,24 @@ std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verd
   return text + fmt::format("; the default {} failed: {}", failed->id.text(), FailureText(*failed));
 }
 
+// Returns why no backend offers a choice. A refusal of a form or region concerns one way to run a
+// program among others, and is named only if there is no refusal of a backend.
+std::string WhyNoneOffered(std::span<const Refusal> refusals) {
+  const auto concerns_form = [](const Refusal& refusal) {
+    return refusal.choice.find("fuse=") != std::string::npos ||
+           refusal.choice.find("via=") != std::string::npos;
+  };
+  const bool has_others = !std::all_of(refusals.begin(), refusals.end(), concerns_form);
+  std::string reasons;
+  for (const Refusal& refusal : refusals) {
+    if (has_others && concerns_form(refusal)) continue;
+    if (!reasons.empty()) reasons += "; ";
+    reasons += fmt::format("{}: {}", refusal.choice, refusal.reason);
+  }
+  return reasons.empty() ? "no backend offers a choice"
+                         : "no backend offers a choice (" + reasons + ")";
+}
+
 tl::unexpected<Error> NoWinner(const CellResult& cell) {
   std::string fates;
   for (const Verdict& verdict : cell.verdicts) {
@@ -201,7 +219,7 @@ tl::unexpected<Error> NoWinner(const CellResult& cell) {
     fates += fmt::format("{}: {}", verdict.id.text(), FailureText(verdict));
   }
   return Fail(ErrorCode::kEnvironment, "no choice could be timed", ToText(cell.problem),
-              fates.empty() ? "no backend offers a choice" : fates,
+              fates.empty() ? WhyNoneOffered(cell.refusals) : fates,
               "see each choice's reason with 'cotune explain', or leave this size out");
 }
 
@@ -438,8 +456,8 @@ std::string WhyUnsteadyWins(const Verdict& chosen) {
         Counted(static_cast<int64_t>(chosen.samples_ns.size()), "round"));
   }
   return fmt::format(
-      "{}, {:.1f} us: the times were unsteady in two measurements ({}), so that they do not show "
-      "which choice is the fastest; the next tune measures this size again",
+      "{}, {:.1f} us: the times were unsteady ({}), so that they do not show which choice is the "
+      "fastest; the next tune measures this size again",
       role, Microseconds(chosen.median_ns),
       IsIntervalWide(chosen) ? IntervalText(chosen) : "other programs used the processors");
 }

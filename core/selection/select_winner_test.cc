@@ -197,6 +197,20 @@ TEST(SelectWinnerTest, AnEliminatedDefaultIsReplacedOnlyIfTheIntervalsOfTheSameR
             Id("host/tree"));
 }
 
+// A recipe is one way to run a program: its refusal is no reason why none is left.
+TEST(SelectWinnerTest, ACellWithoutAChoiceNamesTheBackendsThatRefuseIt) {
+  CellResult cell = Cell({});
+  EXPECT_EQ(SelectWinner(cell, {}).error().cause, "no backend offers a choice");
+  cell.refusals = {{"via=bucket", "no two are independent"}, {"host with fuse=1", "not this"}};
+  EXPECT_EQ(SelectWinner(cell, {}).error().cause,
+            "no backend offers a choice (via=bucket: no two are independent; host with fuse=1: not "
+            "this)");
+  cell.refusals.push_back({"host", "one host only"});
+  cell.refusals.push_back({"ucx/ring", "too small"});
+  EXPECT_EQ(SelectWinner(cell, {}).error().cause,
+            "no backend offers a choice (host: one host only; ucx/ring: too small)");
+}
+
 TEST(SelectWinnerTest, AnUnsteadyCellRunsTheDefault) {
   Verdict ring = Timed("host/ring", 439'000);
   ring.interval_low_ns = 138'500;
@@ -209,7 +223,8 @@ TEST(SelectWinnerTest, AnUnsteadyCellRunsTheDefault) {
   cell.is_unsteady = true;
   const Winner winner = SelectWinner(cell, {}).value();
   EXPECT_EQ(winner.id, Id("host/tree"));
-  EXPECT_THAT(winner.why, HasSubstr("the times were unsteady in two measurements"));
+  EXPECT_THAT(winner.why,
+              HasSubstr("the times were unsteady (other programs used the processors)"));
   EXPECT_THAT(TiedChoices(cell, {}), IsEmpty());
   // Without a default there is nothing else to run.
   CellResult without = Cell({ring});

@@ -94,7 +94,9 @@ TEST_F(ProgramParts, ThatFailInALaunchOnOneRankLeaveAllRanksAgreed) {
 // Nothing is raced at all.
 TEST_F(ProgramParts, ThatNoBackendHasRefuseTheProgram) {
   Tune("");
-  ExpectNoChoiceLeft("no backend offers a choice");
+  ExpectNoChoiceLeft(
+      "no backend offers a choice (every choice: no backend that is loaded runs the local "
+      "operations of programs on this memory)");
 }
 
 }  // namespace
