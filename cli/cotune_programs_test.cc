@@ -223,9 +223,7 @@ TEST_F(ProgramsTest, SizesOfAProgramWithoutRowsAreRefused) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"explain", "--program", path, "--rows", "3"}, "--rows"},
       {{"explain", "32", "--program", path}, "SIZE"},
-      {{"tune", "--program", path, "--rows", "3", "--db", database_}, "--rows"},
       {{"tune", "--program", path, "--sizes", "1K", "--db", database_}, "--sizes"},
-      {{"bench", "--program", path, "--rows", "3"}, "--rows"},
       {{"program", "recipes", path, "--rows", "3"}, "--rows"},
   };
   for (const auto& [arguments, flag] : cases) {
@@ -236,6 +234,17 @@ TEST_F(ProgramsTest, SizesOfAProgramWithoutRowsAreRefused) {
         << end.err;
   }
   EXPECT_EQ(Run({"program", "recipes", path}).exit_code, 0);
+  const ProgramEnd untuned =
+      Run({"explain", "--ranks", "2", "--program", path, "--db", database_ + ".none"});
+  EXPECT_NE((untuned.out + untuned.err).find("cotune tune --ranks 2 --program " + path + "\n"),
+            std::string::npos)
+      << untuned.out << untuned.err;
+  // Scripts give one list of rows to many programs.
+  const ProgramEnd bench = Run({"bench", "--ranks", "2", "--program", path, "--rows", "3"});
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_NE(bench.err.find("--rows has no effect on programs without R rows: " + path),
+            std::string::npos)
+      << bench.err;
 }
 
 TEST_F(ProgramsTest, AFileThatIsNoTextIsRefusedAsOne) {

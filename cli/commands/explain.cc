@@ -68,8 +68,8 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
     return Fail(ErrorCode::kUsage, "one call is explained, and several numbers of rows are given",
                 "--rows", "", "give one number");
   }
-  if (!size.empty() && !AnyHasRows(*selected)) {
-    return tl::make_unexpected(NoRows(flags.program, "SIZE"));
+  if ((flags.rows || !size.empty()) && !AnyHasRows(*selected)) {
+    return tl::make_unexpected(NoRows(flags.program, flags.rows ? "--rows" : "SIZE"));
   }
   const Problem problem = one.program.ProblemAt(one.sizes_bytes.front(), 0);
   return Asked{std::move(one.program), problem};
@@ -154,7 +154,8 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   if (explanation) explanation->numerics = settings.values.numerics;
   if (explanation && !flags.program.empty()) {
     const Program& program = asked_call.program;
-    explanation->program = {flags.program, ProgramText(program.graph()), program.RowsAt(*problem)};
+    explanation->program = {flags.program, ProgramText(program.graph()), program.RowsAt(*problem),
+                            program.graph().has_rows()};
   }
   if (!explanation) return explanation;
   if (!explanation->range) {

@@ -31,6 +31,7 @@ Result<RecipesReport> ListRecipes(const ProgramRecipesFlags& flags, Process& pro
   COTUNE_TRY(const ResolvedSettings settings, ReadSettings(flags.settings, process));
   COTUNE_TRY(const JobMemory memory, ChooseMemory(settings, flags.plugins, process));
   COTUNE_TRY(const ProgramGraph graph, ReadProgramFile(flags.file));
+  if (flags.rows && !graph.has_rows()) return tl::make_unexpected(NoRows(flags.file, "--rows"));
   std::optional<std::string> rows = flags.rows;
   if (!rows && graph.has_rows()) rows = fmt::format("{}", ranks);
   COTUNE_TRY(std::vector<ProgramSelection> selected,

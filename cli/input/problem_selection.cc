@@ -248,6 +248,13 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
                                              {memory, world_size, world_size, buffer_class}));
     std::move(programs.begin(), programs.end(), std::back_inserter(selection.programs));
   }
+  for (const ProgramSelection& each : selection.programs) {
+    const bool is_idle = flags.rows && !each.program.graph().has_rows();
+    if (is_idle &&
+        std::count(selection.idle_rows.begin(), selection.idle_rows.end(), each.file) == 0) {
+      selection.idle_rows.push_back(each.file);
+    }
+  }
   if (!flags.programs.empty() && flags.collectives.empty()) {
     if (flags.sizes && !AnyHasRows(selection.programs)) {
       return tl::make_unexpected(NoRows(flags.programs.front(), "--sizes"));
@@ -295,6 +302,10 @@ std::string RoundingText(const ProblemSelection& selection) {
     for (const uint64_t each : program.left_out_rows) rows.push_back(fmt::format("{}", each));
     text += fmt::format("{}{}: rows left out, since the ranks have no equal shares of them: {}",
                         text.empty() ? "" : "; ", program.file, SomeOf(rows));
+  }
+  if (!selection.idle_rows.empty()) {
+    text += fmt::format("{}--rows has no effect on programs without R rows: {}",
+                        text.empty() ? "" : "; ", SomeOf(selection.idle_rows));
   }
   if (selection.left_out_symmetric) {
     text += fmt::format("{}symmetric buffers are left out: host memory has none",

@@ -25,8 +25,9 @@ struct ProblemSelection {
 
   // "all_to_all f32 8": class and size of what is left out for that reason.
   std::vector<std::string> too_small;
-  size_t left_out_classes = 0;      // of which no size remains
-  bool left_out_symmetric = false;  // asked for with others, and this memory has none
+  size_t left_out_classes = 0;         // of which no size remains
+  bool left_out_symmetric = false;     // asked for with others, and this memory has none
+  std::vector<std::string> idle_rows;  // files of programs without R, if --rows is given
 };
 
 // Returns true if a tune without --sizes measures calls of this class with so many bytes.

@@ -138,9 +138,6 @@ Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::stri
     }
     selected.push_back(std::move(selection));
   }
-  if (rows && !selected.empty() && !AnyHasRows(selected)) {
-    return tl::make_unexpected(NoRows(files.front(), "--rows"));
-  }
   return selected;
 }
 

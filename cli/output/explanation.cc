@@ -146,8 +146,10 @@ std::string TuneCommandText(const Explanation& explanation) {
       explanation.numerics == NumericsRule::kSame ? " --numerics same" : "";
   if (explanation.program) {
     const std::string& file = explanation.program->file;
-    return fmt::format("cotune tune --ranks {} --program {} --rows {}{}", cls.world_size,
-                       file.empty() ? "FILE" : file, explanation.program->rows, numerics);
+    const AskedProgram& program = *explanation.program;
+    const std::string rows = program.has_rows ? fmt::format(" --rows {}", program.rows) : "";
+    return fmt::format("cotune tune --ranks {} --program {}{}{}", cls.world_size,
+                       file.empty() ? "FILE" : file, rows, numerics);
   }
   std::string command = fmt::format("cotune tune --ranks {} --collective {} --dtype {}",
                                     cls.world_size, Name(cls.collective), Name(cls.dtype));

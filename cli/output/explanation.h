@@ -20,6 +20,7 @@ struct AskedProgram {
   std::string file;  // "" when it is not from one
   std::string text;  // as of ProgramText
   uint64_t rows = 0;
+  bool has_rows = false;  // else the text fixes all sizes, and rows is 1
 };
 
 // The effect of the setting force_choice on the call that is asked about.

@@ -206,14 +206,18 @@ __device__ __forceinline__ unsigned long long GlobalTimerNs() {
   return now;
 }
 
-// Reads a word of each 64 bytes of a kernel's arguments, a line of the constant cache.
+// Reads a word of each 64 bytes of a kernel's arguments, a line of the constant cache. Of long ones
+// (a bucket's, of which a thread uses a part) only the first: reading all lines took 0.2 us of a
+// call of 6.
 template <typename Arguments>
 __device__ __forceinline__ unsigned int ReadEachLine(const Arguments& a) {
-  constexpr unsigned int kWords = sizeof(Arguments) / 4;
+  constexpr unsigned int kWordsOfLine = 16;
+  constexpr bool kIsLong = sizeof(Arguments) > 5 * 4 * kWordsOfLine;
+  constexpr unsigned int kWords = kIsLong ? kWordsOfLine : sizeof(Arguments) / 4;
   const auto* const words = reinterpret_cast<const unsigned int*>(&a);
   unsigned int read = words[kWords - 1];
 #pragma unroll
-  for (unsigned int w = 0; w < kWords; w += 16) read ^= words[w];
+  for (unsigned int w = 0; w < kWords; w += kWordsOfLine) read ^= words[w];
   return read;
 }
 // The address of a rank's own memory as well: the next instruction after the wait needs it.

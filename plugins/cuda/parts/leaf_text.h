@@ -140,7 +140,8 @@ class LeafText {
         to_.Line("const unsigned int {} = leaf{}.Bits(i);", BitsName(v), v);
         text = fmt::format("{}::FromBits({})", dtype, BitsName(v));
       } else if (is_kept || (stored.count(v) != 0 && HasBits(v))) {
-        const std::string bits = fmt::format("RoundedBits<{}>({})", dtype, UnroundedText(program_, v));
+        const std::string bits =
+            fmt::format("RoundedBits<{}>({})", dtype, UnroundedText(program_, v));
         if (is_kept && is_tail_) {
           to_.Line("const unsigned int {} = kept{}[j].Bits(i);", BitsName(v), v);
         } else if (is_kept && written_.count(v) != 0) {
