@@ -174,7 +174,7 @@ class Forms:
         size = Size(way.name, operand.dtype, reduction, operand.numel())
         reason = self._known.get(size, "")
         if self.is_tuning and size not in self._known:
-            # A tune measures a size of the database again if its times were unsteady.
+            # Rank 0 alone knows what the tune measures, and its database may have changed since it was asked.
             raise NotCompiled("it was not compiled for this tune, because the database had a result for this size")
         if reason and self.is_tuning:
             raise NotCompiled(reason)
