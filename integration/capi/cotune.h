@@ -335,8 +335,10 @@ typedef struct cotune_group_options {
    * settings file: lines of "name=value" with the names and values of the settings file, for
    * example "collective_benchmark_nruns=20\ncollective_pre_sync_timeout=5s". Settings that
    * decide what is tuned are equal on all ranks, or a tune gives COTUNE_ERROR_DISAGREEMENT.
-   * COTUNE_ERROR_USAGE for an unknown name or a value that does not fit. `force` above counts more.
-   * NULL or "": none. */
+   * COTUNE_ERROR_USAGE for an unknown name or a value that does not fit, and for the setting
+   * memory: it is the memory that `cotune tune` measures, and a group has that of `memory` above,
+   * whatever COTUNE_MEMORY or the settings file has. `force` above counts more. NULL or "": none.
+   */
   const char* settings;
 } cotune_group_options;
 

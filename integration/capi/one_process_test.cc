@@ -289,6 +289,32 @@ TEST_F(OneProcessTest, AnUnsteadySizeIsMarkedInTheJsonAndMeasuredAgain) {
   EXPECT_EQ(Tune(path, false).measured, 2);
 }
 
+// The operands of a group are where its options have them.
+TEST_F(OneProcessTest, TheSettingMemoryIsRefusedInOptionsAndDoesNotCountElsewhere) {
+  cotune_group_options options{};
+  options.struct_size = sizeof(options);
+  options.world_size = 1;
+  options.plugin_path = folder_.c_str();
+  for (const char* memory : {"memory=cuda", "memory=host"}) {
+    options.settings = memory;
+    cotune_group* group = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
+    EXPECT_EQ(group, nullptr);
+    EXPECT_THAT(error.text, AllOf(HasSubstr("the setting memory does not count for a group"),
+                                  HasSubstr("cotune_group_options.settings"),
+                                  HasSubstr("give cotune_group_options.memory")));
+  }
+  setenv("COTUNE_MEMORY", "cuda", 1);
+  cotune_group_destroy(group_);
+  group_ = Create();
+  unsetenv("COTUNE_MEMORY");
+  ASSERT_NE(group_, nullptr);
+  EXPECT_EQ(cotune_group_device(group_), -1);
+  CallOnce();
+}
+
 cotune_result Nothing(void* /*context*/, cotune_function_group* /*group*/,
                       cotune_function_call* /*call*/, char* /*reason*/, size_t /*size*/) {
   return COTUNE_SUCCESS;
