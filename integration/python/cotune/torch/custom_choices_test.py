@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 import cotune.torch
-from cotune.torch import custom_choices, custom_race, decisions, declarations, graph_pass
+from cotune.torch import custom_choices, custom_operands, custom_race, decisions, declarations, graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.settings import Settings
@@ -38,6 +38,14 @@ ops = torch.ops.cotune_custom
 
 def ring(x: torch.Tensor, *others: Any, **parameters: Any) -> torch.Tensor:
     return x + 1
+
+
+def wrapped(x: torch.Tensor, *others: Any, **parameters: Any) -> torch.Tensor:
+    """Another function of the same name."""
+    return x + 2
+
+
+wrapped.__name__ = "ring"
 
 
 class Test(unittest.TestCase):
@@ -68,7 +76,7 @@ class RegistrationTest(Test):
             (ValueError, "without a function has the parameter size", mixed, [CustomOpConfig(None, size=1)], {}),
             (ValueError, "no function and no parameters", mixed, [CustomOpConfig()], {}),
             (ValueError, "two functions would be the choice python/ring", mixed, [config, CustomOpConfig(ring)], {}),
-            (ValueError, "config_patches .* declared operators alone", mixed, [CustomOpConfig(ring, {"max_autotune": True})], {}),
+            (ValueError, "two functions would be the choice python/ring", mixed, [config, CustomOpConfig(wrapped)], {}),
             (ValueError, "input_gen_fns has 'y', and the tensors .* are x, bias", mixed, [config], {"input_gen_fns": {"y": ring}}),
             (TypeError, "input_gen_fns has 3 for x", mixed, [config], {"input_gen_fns": {"x": 3}}),
             (TypeError, "input_gen_fns is a dict", mixed, [config], {"input_gen_fns": [ring]}),
@@ -251,7 +259,7 @@ class CallTest(Test):
 class JudgeTest(Test):
     def test_results_are_compared_value_by_value(self) -> None:
         expected, x = torch.tensor([[1.0, 2.0], [3.0, torch.nan]]), torch.ones(2, 2)
-        custom_race.check_result(expected.clone(), expected, {"x": x})
+        custom_operands.check_result(expected.clone(), expected, {"x": x})
         wrong = expected.clone()
         wrong[1, 0] = 4.0
         for kind, text, result in (
@@ -262,28 +270,28 @@ class JudgeTest(Test):
             (TypeError, "returned NoneType", None),
         ):
             with self.subTest(text=text), self.assertRaisesRegex(kind, text):
-                custom_race.check_result(result, expected, {"x": x})
+                custom_operands.check_result(result, expected, {"x": x})
 
     def test_results_of_two_calls_lie_in_memory_of_their_own(self) -> None:
         first, second = torch.ones(4), torch.ones(4)
-        custom_race.check_results_are_new([first, second])
-        custom_race.check_results_are_new([torch.empty(0), torch.empty(0)])
+        custom_operands.check_results_are_new([first, second])
+        custom_operands.check_results_are_new([torch.empty(0), torch.empty(0)])
         for again in (first, first[2:]):
             with self.assertRaisesRegex(ValueError, "results of two calls share memory"):
-                custom_race.check_results_are_new([first, again])
+                custom_operands.check_results_are_new([first, again])
 
     def test_operands_have_the_layout_of_those_of_the_call(self) -> None:
         operator = self.register(ops.other.default, CustomOpConfig(ring))
         transposed = torch.empty(3, 5).t()
-        made = custom_race.made_operands(operator, {"x": transposed, "group": "0"}, 0)["x"]
+        made = custom_operands.made_operands(operator, {"x": transposed, "group": "0"}, 0)["x"]
         self.assertEqual(made.stride(), transposed.stride())
         self.assertNotEqual(operator.key_of({"x": transposed}), operator.key_of({"x": torch.empty(5, 3)}))
         for value, name in ((torch.empty(4, 4), ""), (transposed, ""), (torch.empty(1, 4).expand(3, 4), "x"), (torch.empty(4, 4)[:, :2], "x")):
-            self.assertEqual(custom_race._unlike_copies({"group": "0", "x": value}), name, value.stride())
+            self.assertEqual(custom_operands.unlike_copies({"group": "0", "x": value}), name, value.stride())
 
     def test_the_two_trials_have_other_operands(self) -> None:
         operator = self.register(ops.other.default, CustomOpConfig(ring))
-        made = [custom_race.made_operands(operator, {"x": torch.empty(64), "group": "0"}, rank, trial)["x"] for rank in (0, 1) for trial in (0, 1)]
+        made = [custom_operands.made_operands(operator, {"x": torch.empty(64), "group": "0"}, rank, trial)["x"] for rank in (0, 1) for trial in (0, 1)]
         for number, first in enumerate(made):
             for second in made[:number]:
                 self.assertFalse(torch.equal(first, second))
@@ -291,7 +299,7 @@ class JudgeTest(Test):
     def test_operands_are_small_integers_and_differ_between_the_ranks(self) -> None:
         operator = self.register(ops.mixed.default, CustomOpConfig(ring))
         values = {"x": torch.empty(64, dtype=torch.bfloat16), "bias": torch.empty(64), "scale": 2.0, "group_name": "0"}
-        made = [custom_race.made_operands(operator, values, rank) for rank in (0, 1)]
+        made = [custom_operands.made_operands(operator, values, rank) for rank in (0, 1)]
         for name, largest in (("x", 1), ("bias", 4)):
             first, second = (each[name] for each in made)
             self.assertEqual(first.dtype, values[name].dtype)
@@ -304,10 +312,10 @@ class JudgeTest(Test):
     def test_functions_of_the_user_make_operands(self) -> None:
         generators = {"x": lambda like: torch.full_like(like, 7, device="cpu")}
         operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns=generators)
-        self.assertEqual(custom_race.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)["x"].tolist(), [7.0, 7.0])
+        self.assertEqual(custom_operands.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)["x"].tolist(), [7.0, 7.0])
         operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns={"x": lambda fake: torch.ones(3)})
         with self.assertRaisesRegex(ValueError, "for x has returned no tensor like the argument"):
-            custom_race.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)
+            custom_operands.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)
 
     def test_the_body_stays_unless_a_function_is_faster_beyond_the_noise(self) -> None:
         body, noisy = [10.0] * 15, [5.0, 20.0] * 7 + [9.0]

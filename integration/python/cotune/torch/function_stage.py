@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cotune.torch import function_choices, groups, report, sizes
+from cotune.torch.compiled_form import in_thread
 from cotune.torch.function_choices import Registered
-from cotune.torch.function_forms import Forms, Size, in_thread
+from cotune.torch.function_forms import Forms, Size
 from cotune.torch.log import log
 from cotune.torch.manifest import Entry
 from cotune.torch.program_text import ALL, ONE, SHARE, parse
