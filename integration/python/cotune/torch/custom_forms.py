@@ -117,7 +117,7 @@ class CustomForms:
         return made.failed.get(key, "")
 
     def _compile_again(self, made: _Compiled) -> None:
-        """Compiles what torch._dynamo.reset() has forgotten. Where that fails, the function runs as it is."""
+        """Compiles what torch._dynamo.reset() has forgotten. A function for which that fails runs as it is."""
         for key, operands in list(made.operands.items()):
             self._compile_for(made, key, operands)
 

@@ -30,7 +30,7 @@ from cotune.torch import (
     compat,
     custom_choices,
     custom_operands,
-    function_choices,
+    function_groups,
     groups,
     job_settings,
     race_memory,
@@ -170,7 +170,7 @@ class CustomRace(JointSteps):
         return operator.body(custom_operands.copied(operands), self._own.group_name)
 
     def _compile(self, operator: CustomOperator, wanted: list[CustomWay], values: dict[str, Any], verdict: CustomVerdict) -> None:
-        """Compiles functions on all ranks, which takes no time of the race. What fails on one rank is left out on all."""
+        """Compiles functions on all ranks, which takes no time of the race. A function that fails on one rank is left out on all."""
         compiled = [each for each in wanted if each.is_compiled]
         if not compiled or self._is_over:
             return
@@ -443,7 +443,7 @@ def _cells_of(name: str, process_group: Any, device: int) -> _Cells | None:
     with _lock:
         of_group = _cells.setdefault(process_group, {})
         if device not in of_group:
-            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group) or function_choices.is_own(name)
+            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group) or function_groups.is_own(name)
             of_group[device] = None if is_alone else _Cells(name, process_group, device)
         return of_group[device]
 

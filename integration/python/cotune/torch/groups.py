@@ -30,6 +30,7 @@ from cotune.torch import (
     compat,
     function_choices,
     function_forms,
+    function_groups,
     job_settings,
     library,
     option_values,
@@ -576,7 +577,7 @@ def resolve(name: str, device: int) -> None:
     drop_stale()
     process_group = process_group_of(name)
     with torch.cuda.device(device) if device >= 0 else torch.no_grad():
-        if function_choices.is_own(name):
+        if function_groups.is_own(name):
             # Functions that race for a collective do not run programs themselves.
             entry = GroupEntry(name, _place(device), None, "it belongs to functions that race")
         elif reason := _why_plain(process_group.size(), compat.group_backend(process_group), device):
@@ -584,7 +585,7 @@ def resolve(name: str, device: int) -> None:
         else:
             entry = _make(name, process_group, device)
     if entry.group is None:
-        is_news = process_group.rank() == 0 and not function_choices.is_own(name)
+        is_news = process_group.rank() == 0 and not function_groups.is_own(name)
         log.log(
             logging.WARNING if is_news else logging.INFO,
             "programs of process group %r run by PyTorch's own collectives, on all of its ranks: %s",
