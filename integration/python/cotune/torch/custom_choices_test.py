@@ -131,6 +131,24 @@ class RegistrationTest(Test):
         self.assertEqual(len(versions), 3)
 
 
+    def test_each_function_is_a_choice_as_it_is_and_one_for_each_list_of_options(self) -> None:
+        configs = CustomOpConfig(ring, {"max_autotune": True}), CustomOpConfig(ring), CustomOpConfig(None, pieces=3)
+        operator = self.register(ops.mixed.default, *configs, name="lib")
+        eager = "python/lib.ring", "python/cotune_custom.mixed?pieces=3"
+        compiled = "python/lib.ring.compiled?max_autotune=true", "python/lib.ring.compiled"
+        self.assertEqual(sorted(each.name for each in operator.ways), sorted(eager + compiled))
+        self.assertEqual(sorted(each.name for each in operator.ways_with(False)), sorted(eager))
+        self.assertEqual([each.options for each in operator.ways if each.is_compiled], [{"max_autotune": True}, {}])
+
+    def test_the_version_follows_the_options_and_whether_functions_are_compiled(self) -> None:
+        operators = [
+            self.register(ops.other.default, CustomOpConfig(ring, patches)) for patches in ({}, {"max_autotune": True}, {"max_autotune": False})
+        ]
+        versions = [each.version() for each in operators] + [operators[0].version(False)]
+        self.assertEqual(len(set(versions)), 4)
+        self.assertEqual(len({each.version(False) for each in operators}), 1, "options are of the compiled forms")
+
+
 class PassTest(Test):
     def rewritten(self, device: str = "cpu", **settings: Any) -> GraphBuilder:
         builder = GraphBuilder()
