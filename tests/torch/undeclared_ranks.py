@@ -14,7 +14,7 @@ process group of the last such run, "sleeps": how often the function of the case
 "compilations": how often a function was to be compiled, "asserted", "not_asserted": the codes that Inductor has made of functions with and
 without assertions about sizes, "explains": the text of cotune.torch.explain()}.
 THRESHOLD is min_speedup_threshold. OPTIONS are options of enable(), as a JSON object. HELPER_ADDS: a number that one of the
-functions adds to its result.
+functions adds to its result. COLLECTIVE: an all_reduce follows the operator.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from unittest import mock
 import placement
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from torch._inductor.graph import GraphLowering
 from torch.distributed.distributed_c10d import _resolve_process_group
 
@@ -41,6 +42,7 @@ PARSER.add_argument("case")
 placement.add_options(PARSER)
 OPTIONS = PARSER.parse_args()
 REDUCTIONS_OF_BODY = 6
+HAS_COLLECTIVE = "COLLECTIVE" in os.environ
 found: dict = {
     "rank": RANK, "case": OPTIONS.case, "error": "", "runs": 0, "groups": [], "sleeps": 0, "compilations": 0, "asserted": 0,
     "not_asserted": 0,
@@ -207,7 +209,8 @@ def choose(x: torch.Tensor) -> torch.Tensor:
 
 
 def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return torch.relu(linear(x, weight, bias, 2.0, dist.group.WORLD.group_name))
+    result = torch.relu(linear(x, weight, bias, 2.0, dist.group.WORLD.group_name))
+    return funcol.all_reduce(result, "sum", dist.group.WORLD) if HAS_COLLECTIVE else result
 
 
 def pick(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -97,6 +97,12 @@ class UndeclaredTest(unittest.TestCase):
                 self.assertRegex(each["explains"], text)
                 self.assertNotIn(" us\n", each["explains"])
 
+    def test_the_variable_forces_a_choice_beside_those_of_collectives(self):
+        forced = f"undeclared::linear={REPEATED},all_reduce=host/ring?chunk=65536"
+        for each in self.run_ranks("faster", COTUNE_FORCE=forced, COLLECTIVE="all_reduce"):
+            self.assertRegex(each["explains"], r"runs python/repeated\?times=12, forced")
+            self.assertRegex(each["explains"], r"host/ring\?chunk=65536 .*forced, whatever was measured")
+
     def test_ranks_with_other_functions_run_the_body(self):
         for each in self.run_ranks("differs"):
             self.assertIn("runs its body: rank 1 of the process group has registered other functions", each["explains"])

@@ -13,7 +13,16 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 import cotune.torch
-from cotune.torch import custom_choices, custom_operands, custom_race, decisions, declarations, graph_pass
+from cotune.torch import (
+    custom_choices,
+    custom_operands,
+    custom_race,
+    decisions,
+    declarations,
+    graph_pass,
+    groups,
+    settings_file,
+)
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.settings import Settings
@@ -342,13 +351,30 @@ class JudgeTest(Test):
         self.assertEqual(custom_race.winner_of(times, 1.5), "")
         self.assertEqual(custom_race.winner_of({"body": body, "python/noisy": noisy}, 1.0), "")
 
+    def word(self, forced: str, origin: str = "option 'force'") -> dict[str, str]:
+        return {"forced": forced, "force_origin": origin}
+
     def test_a_forced_choice_is_one_of_the_operator_and_equal_on_all_ranks(self) -> None:
         operator = self.register(ops.other.default, CustomOpConfig(ring))
-        self.assertEqual(custom_race._checked_force(operator, [{"forced": "python/ring"}] * 2), "python/ring")
-        with self.assertRaisesRegex(ValueError, "is 'python/tree', and its choices are body, python/ring"):
-            custom_race._checked_force(operator, [{"forced": "python/tree"}] * 2)
-        with self.assertRaisesRegex(ValueError, "differs between the ranks"):
-            custom_race._checked_force(operator, [{"forced": "python/ring"}, {"forced": ""}])
+        self.assertEqual(custom_race._checked_force(operator, [self.word("python/ring")] * 2), "python/ring")
+        self.assertEqual(custom_race._checked_force(operator, [self.word("")] * 2), "")
+        with self.assertRaisesRegex(ValueError, "option 'force' for .* is 'python/tree', and its choices are body, python/ring"):
+            custom_race._checked_force(operator, [self.word("python/tree")] * 2)
+        with self.assertRaisesRegex(ValueError, "COTUNE_FORCE for cotune_custom::other is 'python/tree'"):
+            custom_race._checked_force(operator, [self.word("python/tree", "COTUNE_FORCE")] * 2)
+        with self.assertRaisesRegex(ValueError, "/etc/cotune.toml:3 for .* differs between the ranks"):
+            custom_race._checked_force(operator, [self.word(""), self.word("python/ring", "/etc/cotune.toml:3")])
+
+    def test_the_option_counts_more_than_the_variable_for_each_operator(self) -> None:
+        settings = groups.TuneSettings.of(force={"lib::one": "python/a", "all_reduce": "host/ring"})
+        with mock.patch.dict("os.environ", COTUNE_FORCE="lib::one=python/b, lib::two = body,all_gather=host/tree"):
+            found = [settings.force_of_operator(each) for each in ("lib::one", "lib::two", "lib::three")]
+            self.assertEqual(found, [("python/a", "option 'force'"), ("body", "COTUNE_FORCE"), ("", "COTUNE_FORCE")])
+            self.assertEqual(settings_file.force_parts()[0], "all_gather=host/tree")
+            self.assertTrue(groups._forces())
+        for text, forces in (("lib::one=body", False), ("all_reduce=host/ring", True), ("lib::one", True)):
+            with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE=text):
+                self.assertEqual(groups._forces(), forces, "collectives")
 
 
 if __name__ == "__main__":

@@ -288,7 +288,8 @@ class _Cells:
         )
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
         word = {"version": version, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
-        word |= {"forced": (settings.force or {}).get(operator.name, ""), "numerics": settings.numerics}
+        forced, origin = settings.force_of_operator(operator.name)
+        word |= {"forced": forced, "force_origin": origin, "numerics": settings.numerics}
         share = self._share_of(operator, meeting, compile_s)
         try:
             words = share("known", word)
@@ -378,7 +379,7 @@ def _why_no_race(words: list[Word]) -> str:
 def _checked_force(operator: CustomOperator, words: list[Word], compiles: bool = True) -> str:
     """The choice that the user forces, or "". Raises ValueError, on all ranks, if there is no such choice or the ranks differ."""
     forced = [each["forced"] for each in words]
-    where = f"option 'force' for {operator.name}"
+    where = f"{next((each['force_origin'] for each in words if each['forced']), '')} for {operator.name}"
     if len(set(forced)) > 1:
         raise ValueError(f"{where} differs between the ranks of the process group: {', '.join(map(repr, forced))}; give it on all of them")
     names = [_BODY, *(way.name for way in operator.ways_with(compiles))]

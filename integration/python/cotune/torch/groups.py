@@ -107,6 +107,16 @@ class TuneSettings:
         found = {name: choice for name, choice in (self.force or {}).items() if "::" not in name}
         return self.force if not self.force else found or None
 
+    def force_of_operator(self, name: str) -> tuple[str, str]:
+        """The choice that the user gives a custom operator that is not declared, "" for none, and the place that gives it.
+
+        The option counts more than the setting `force`.
+        """
+        if name in (self.force or {}):
+            return self.force[name], "option 'force'"
+        _, of_operators, origin = settings_file.force_parts()
+        return of_operators.get(name, ""), origin or "option 'force'"
+
     def budgets_s(self) -> tuple[float, float]:
         """The budget of the first tune of a group, and that of each later one; 0: the setting `budget`."""
         if isinstance(self.budget_s, str):
@@ -432,7 +442,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 def _forces() -> bool:
     """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force_of_collectives is not None or settings_file.given("force") is not None
+    return _settings.force_of_collectives is not None or settings_file.force_parts()[0] != ""
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:

@@ -44,6 +44,21 @@ def given(name: str) -> Given | None:
     return next((in_file[each] for each in names if each in in_file), None)
 
 
+def force_parts() -> tuple[str, dict[str, str], str]:
+    """The setting force: its elements that name collectives, the choices of custom operators by their names, and its origin."""
+    found = given("force")
+    if found is None:
+        return "", {}, ""
+    of_collectives, of_operators = [], {}
+    for element in found.value.split(","):
+        name, equals, choice = element.partition("=")
+        if equals and "::" in name:
+            of_operators[name.strip()] = choice.strip()
+        else:
+            of_collectives.append(element)
+    return ",".join(of_collectives), of_operators, found.origin
+
+
 def path() -> pathlib.Path | None:
     """The settings file: that of COTUNE_CONFIG, or the user's own if it exists. None without one."""
     if named := os.environ.get("COTUNE_CONFIG"):
