@@ -336,8 +336,10 @@ typedef struct cotune_group_options {
    * settings file: lines of "name=value" with the names and values of the settings file, for
    * example "collective_benchmark_nruns=20\ncollective_pre_sync_timeout=5s". Settings that
    * decide what is tuned are equal on all ranks, or a tune gives COTUNE_ERROR_DISAGREEMENT.
-   * COTUNE_ERROR_USAGE for an unknown name or a value that does not fit. `force` above counts more.
-   * NULL or "": none. */
+   * COTUNE_ERROR_USAGE for an unknown name or a value that does not fit, and for the setting
+   * memory: it is the memory that `cotune tune` measures, and a group has that of `memory` above,
+   * whatever COTUNE_MEMORY or the settings file has. `force` above counts more. NULL or "": none.
+   */
   const char* settings;
 } cotune_group_options;
 
@@ -706,9 +708,12 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  * - smallest_measured_bytes, largest_measured_bytes: what was measured for such calls. A size
  *   beyond has the choice of the nearest one.
  * - measured: on a rank that knows, for each measured size of the row bytes, winner, time_us, why,
- *   choices [{choice, outcome, is_default, numerics, time_us, warm_time_us, wrong, reason}], and
- *   refusals [{choice, reason}]. time_us: null for a choice that failed or was wrong, and so has no
- *   time. warm_time_us: with buffers in the cache, of choices that tied; else null.
+ *   unsteady, not_raced, choices [{choice, outcome, is_default, numerics, time_us, warm_time_us,
+ *   wrong, reason}], and refusals [{choice, reason}]. time_us: null for a choice that failed or was
+ *   wrong, and so has no time. warm_time_us: with buffers in the cache, of choices that tied; else
+ *   null. unsteady: true if the times do not show the fastest choice; why has the cause. not_raced:
+ *   the backends of this group that the measurement lacks. The next tune measures a size again if
+ *   it is unsteady or a backend is in not_raced.
  */
 COTUNE_API cotune_result cotune_explain_json(cotune_group* group, const cotune_call* call,
                                              char* buffer, size_t size, size_t* length);

@@ -3,6 +3,9 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/counted.h"
 #include "fmt/format.h"
@@ -52,7 +55,9 @@ void AddMeasured(const cotune_group& group, Explained& explained) {
     // Several entries may be for one size; only one of them counts.
     auto entry = group.database.Find(each.problem, group.job().fingerprint());
     if (entry && entry->fingerprint == *each.fingerprint) {
-      explained.measured.push_back(std::move(*entry));
+      std::vector<std::string> not_raced =
+          BackendsThatDidNotRace(entry->fingerprint, group.job().fingerprint());
+      explained.measured.push_back({std::move(*entry), std::move(not_raced)});
     }
   }
 }

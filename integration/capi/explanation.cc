@@ -41,7 +41,8 @@ Json Microseconds(int64_t time_ns) {
   return time_ns <= 0 ? Json(nullptr) : Json(static_cast<double>(time_ns) / 1e3);
 }
 
-Json MeasuredJson(const DatabaseEntry& entry) {
+Json MeasuredJson(const MeasuredSize& measured) {
+  const DatabaseEntry& entry = measured.entry;
   Json choices = Json::array();
   for (const Verdict& verdict : entry.cell.verdicts) {
     choices.push_back({{"choice", verdict.id.text()},
@@ -62,6 +63,8 @@ Json MeasuredJson(const DatabaseEntry& entry) {
           {"time_us", Microseconds(entry.winner.median_ns)},
           {"measured_unix_s", entry.measured_unix_s},
           {"why", entry.winner.why},
+          {"unsteady", entry.cell.is_unsteady},
+          {"not_raced", measured.not_raced},
           {"choices", std::move(choices)},
           {"refusals", std::move(refusals)}};
 }
@@ -96,7 +99,7 @@ std::string SourceText(const Explained& explained) {
   }
   if (call.is_agreed) {
     text += "the ranks have agreed on it for each call of its collectives\n";
-    for (const DatabaseEntry& entry : explained.measured) {
+    for (const auto& [entry, not_raced] : explained.measured) {
       text += fmt::format("  at {} bytes {} won: {}\n", entry.cell.problem.bytes(),
                           entry.winner.id.text(), entry.winner.why);
     }
@@ -110,7 +113,7 @@ std::string SourceText(const Explained& explained) {
           "this call\n",
           call.next_size_bytes);
     }
-    for (const DatabaseEntry& entry : explained.measured) {
+    for (const auto& [entry, not_raced] : explained.measured) {
       text += fmt::format("  at {} bytes: {}\n", entry.cell.problem.bytes(), entry.winner.why);
     }
     return text;
@@ -154,7 +157,7 @@ std::string ExplanationJson(const Explained& explained) {
   const bool has_range = call.from_table || call.is_next_best;
   const bool is_bounded = has_range && call.end_bytes != UINT64_MAX;
   Json measured = Json::array();
-  for (const DatabaseEntry& entry : explained.measured) measured.push_back(MeasuredJson(entry));
+  for (const MeasuredSize& each : explained.measured) measured.push_back(MeasuredJson(each));
   const Json json = {
       {"subject", explained.subject},
       {"class", ToText(explained.cls)},

@@ -13,6 +13,14 @@
 
 namespace cotune::capi {
 
+// One measured size.
+struct MeasuredSize {
+  DatabaseEntry entry;
+  // The backends of the group that it was measured without, so that the next tune measures it
+  // again.
+  std::vector<std::string> not_raced;
+};
+
 struct Explained {
   std::string subject;           // the call, in words
   ProblemClass cls;              // of a program: that of its anchor
@@ -25,7 +33,7 @@ struct Explained {
   std::optional<uint64_t> smallest_measured_bytes{};
   std::optional<uint64_t> largest_measured_bytes{};
   // Of this rank: what was measured in the range of the table with the winner that runs.
-  std::vector<DatabaseEntry> measured{};
+  std::vector<MeasuredSize> measured{};
 };
 
 // Lines of text.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "fmt/format.h"
@@ -100,6 +102,16 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options, uint64_t nu
   return context;
 }
 
+// The memory of a group is where the caller has its operands, which no setting can know.
+Status CheckNoMemory(const std::map<std::string, std::string>& settings,
+                     const std::string& origin) {
+  if (!settings.contains("memory")) return {};
+  return Fail(ErrorCode::kUsage, "the setting memory does not count for a group", origin,
+              "it is the memory that `cotune tune` measures; the operands of a group's calls are "
+              "where the caller has them",
+              "leave it out, and give cotune_group_options.memory");
+}
+
 // `values`: all settings as they were resolved.
 Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t number,
                                 const std::shared_ptr<CallerLog>& log, SettingValues& values) {
@@ -116,6 +128,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   sources.flags_origin = "cotune_group_options.settings";
   COTUNE_TRY(auto own_settings,
              ParseSettingLines(TextOr(given.settings, ""), sources.flags_origin));
+  COTUNE_RETURN_IF_ERROR(CheckNoMemory(own_settings, sources.flags_origin));
   sources.flags = std::move(own_settings);
   COTUNE_TRY(const ResolvedSettings settings, ResolveSettings(sources));
   if (options.context.rank == 0) {

@@ -61,11 +61,12 @@ class OneProcessTest : public ::testing::Test {
     EXPECT_EQ(received, 3);
   }
 
-  cotune_group* Create() {
+  cotune_group* Create(const cotune_functions* functions = nullptr) {
     cotune_group_options options{};
     options.struct_size = sizeof(options);
     options.world_size = 1;
     options.plugin_path = folder_.c_str();
+    options.functions = functions;
     options.log = [](void* lines, int32_t, const char* text) {
       static_cast<std::vector<std::string>*>(lines)->emplace_back(text);
     };
@@ -267,6 +268,79 @@ TEST_F(OneProcessTest, TimesWithBuffersInTheCacheAreInTheJson) {
   group_ = Create();
   ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
   EXPECT_EQ(ExplainedAsJson(kCount)["measured"][0]["choices"][0]["warm_time_us"], 14.6);
+}
+
+TEST_F(OneProcessTest, AnUnsteadySizeIsMarkedInTheJsonAndMeasuredAgain) {
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  EXPECT_EQ(ExplainedAsJson(kCount)["measured"].at(0)["unsteady"], false);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  for (DatabaseEntry& entry : entries) {
+    entry.cell.is_unsteady = true;
+    entry.winner.why = "the times were unsteady";
+  }
+  Write(entries, path);
+  cotune_group_destroy(group_);
+  group_ = Create();
+  ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+  const nlohmann::json size = ExplainedAsJson(kCount)["measured"].at(0);
+  EXPECT_EQ(size["unsteady"], true);
+  EXPECT_EQ(size["why"], "the times were unsteady");
+  EXPECT_EQ(Tune(path, false).measured, 2);
+}
+
+// The operands of a group are where its options have them.
+TEST_F(OneProcessTest, TheSettingMemoryIsRefusedInOptionsAndDoesNotCountElsewhere) {
+  cotune_group_options options{};
+  options.struct_size = sizeof(options);
+  options.world_size = 1;
+  options.plugin_path = folder_.c_str();
+  for (const char* memory : {"memory=cuda", "memory=host"}) {
+    options.settings = memory;
+    cotune_group* group = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
+    EXPECT_EQ(group, nullptr);
+    EXPECT_THAT(error.text, AllOf(HasSubstr("the setting memory does not count for a group"),
+                                  HasSubstr("cotune_group_options.settings"),
+                                  HasSubstr("give cotune_group_options.memory")));
+  }
+  setenv("COTUNE_MEMORY", "cuda", 1);
+  cotune_group_destroy(group_);
+  group_ = Create();
+  unsetenv("COTUNE_MEMORY");
+  ASSERT_NE(group_, nullptr);
+  EXPECT_EQ(cotune_group_device(group_), -1);
+  CallOnce();
+}
+
+cotune_result Nothing(void* /*context*/, cotune_function_group* /*group*/,
+                      cotune_function_call* /*call*/, char* /*reason*/, size_t /*size*/) {
+  return COTUNE_SUCCESS;
+}
+
+TEST_F(OneProcessTest, ASizeThatABackendWasMissingAtIsMarkedInTheJsonAndMeasuredAgain) {
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  EXPECT_EQ(ExplainedAsJson(kCount)["measured"].at(0)["not_raced"], nlohmann::json::array());
+  cotune_group_destroy(group_);
+  cotune_function function{};
+  function.struct_size = sizeof(function);
+  function.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+  function.name = "idle";
+  function.run = Nothing;
+  cotune_functions functions{};
+  functions.struct_size = sizeof(functions);
+  functions.functions = &function;
+  functions.function_count = 1;
+  group_ = Create(&functions);
+  ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+  const nlohmann::json size = ExplainedAsJson(kCount)["measured"].at(0);
+  EXPECT_EQ(size["not_raced"], nlohmann::json::array({"caller"}));
+  EXPECT_EQ(size["unsteady"], false);
+  EXPECT_EQ(Tune(path, false).measured, 2);
+  EXPECT_EQ(ExplainedAsJson(kCount)["measured"].at(0)["not_raced"], nlohmann::json::array());
 }
 
 // A process alone has one choice only: the log of the first call counts the sizes.

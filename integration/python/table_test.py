@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, "integration/python")
 
-from cotune import DatabaseError, DisagreementError, MachineError, Node, TuneReport, UsageError
+from cotune import DatabaseError, DisagreementError, Group, MachineError, Node, TuneReport, UsageError
 from testing.ranks import Job, RanksTest
 
 
@@ -74,6 +74,45 @@ def give_settings(rank: int, job: Job) -> dict:
             job.group(rank, "refused", settings=settings)
         except UsageError as error:
             seen["errors"].append(str(error))
+    return seen
+
+
+def use_two_groups(rank: int, job: Job) -> dict:
+    """Two groups of one process at the same time, of which one is tuned, forces a choice and fails."""
+    one_choice, lines = {"all_reduce": "host/ring?chunk=65536"}, {"first": [], "second": []}
+
+    def state_of(group: Group) -> dict:
+        asked = {name: group.explain_dict(name, 1024) for name in ("all_reduce", "broadcast")}
+        sources = {name: (each["source"], len(each["measured"])) for name, each in asked.items()}
+        return {"table": (group.table_digest, group.table_generation), "sources": sources}
+
+    def log_of(name: str):
+        return lambda level, text: lines[name].append(text)
+
+    seen = {}
+    with (
+        job.group(rank, "first", force=one_choice, settings={"keep_unsteady": True}, log=log_of("first")) as first,
+        job.group(rank, "second", log=log_of("second")) as second,
+    ):
+        seen["before"] = state_of(second)
+        first.tune(collectives=["broadcast"], sizes=[4096])
+        seen["first"], seen["second"] = state_of(first), state_of(second)
+        lines["second"].clear()
+        try:
+            first.load(job.path("missing.tdb"))
+        except MachineError as error:
+            seen["error"] = str(error)
+        seen["logged"] = list(lines["second"])
+        for value in (1, 2, 3):  # calls of both, one after the other
+            for group in (first, second):
+                values = array.array("f", [value * (rank + 1)] * 1024)
+                group.all_reduce(values)
+                assert values.tolist() == [3 * value] * 1024
+        first.destroy()
+        values = array.array("f", [rank + 1] * 1024)
+        second.all_reduce(values)
+        assert values.tolist() == [3] * 1024
+        seen["after"] = state_of(second)
     return seen
 
 
@@ -165,6 +204,17 @@ class TableTest(RanksTest):
             self.assertEqual(explained["forced_refused"], "")
             self.assertIn("the setting force_choice gives it this choice", seen["text"])
             self.assertIn("did you mean host/ring?chunk=65536?", seen["error"])
+
+    def test_two_groups_of_one_process_share_no_state(self):
+        for rank, seen in enumerate(self.run_ranks(use_two_groups)):
+            untouched = {"table": (0, 0), "sources": {"all_reduce": ("default", 0), "broadcast": ("default", 0)}}
+            self.assertEqual(seen["before"], untouched)
+            self.assertNotEqual(seen["first"]["table"], (0, 0))
+            self.assertEqual(seen["first"]["sources"]["all_reduce"], ("forced", 0))
+            self.assertEqual(seen["first"]["sources"]["broadcast"], ("table", 1), f"rank {rank}")
+            self.assertIn("missing.tdb", seen["error"])
+            self.assertEqual(seen["logged"], [])
+            self.assertEqual((seen["second"], seen["after"]), (untouched, untouched))
 
     def test_a_database_that_cannot_be_used_changes_nothing(self):
         for texts in self.run_ranks(fail_to_load):

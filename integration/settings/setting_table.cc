@@ -66,7 +66,8 @@ constexpr std::array<SettingSpec, 26> kTable = {{
      "collectives that run a given choice, whatever was measured, such as all_reduce=host/ring; at "
      "sizes where it is refused or not listed, they run what they would run without it"},
     {"memory", &V::memory, 0, 0,
-     "memory that is tuned: host, cuda, or auto: cuda where there are GPUs and a plugin for them"},
+     "memory that the command line tunes: host, cuda, or auto: cuda where there are GPUs and a "
+     "plugin for them; groups of programs that link cotune have that of their options"},
     {"plugin_path", &V::plugin_path, 0, 0,
      "folders with plugins, separated by ':'; empty: those beside cotune"},
     {"database", &V::database, 0, 0, "tuned database; empty: the default file of this machine"},

@@ -62,6 +62,32 @@ Status Assign(const SettingSpec& spec, std::string_view name, std::string_view t
   return {};
 }
 
+// The elements of the setting force_choice that name a collective. "lib::op=python/ring" names a
+// custom operator of PyTorch, which cotune.torch reads by itself: programs without PyTorch share
+// the file and the variable with it.
+std::string WithoutOperators(std::string_view text) {
+  std::string kept;
+  bool has_operators = false;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view element = text.substr(begin, end - begin);
+    const bool is_operator = element.substr(0, element.find('=')).find("::") != std::string::npos &&
+                             element.find('=') != std::string::npos;
+    has_operators = has_operators || is_operator;
+    if (!is_operator) kept.append(kept.empty() ? "" : ",").append(element);
+    begin = end + 1;
+  }
+  return has_operators ? kept : std::string(text);
+}
+
+// A value of the file or the environment. `name`: of the setting, or an alias.
+Status AssignShared(const SettingSpec& spec, std::string_view name, std::string_view text,
+                    const std::string& origin, Resolution& resolution) {
+  const bool is_force = spec.name == "force_choice";
+  return Assign(spec, name, is_force ? WithoutOperators(text) : std::string(text), origin,
+                resolution);
+}
+
 // Keeps "NAME.key" for the backend of that name.
 Status AssignBackend(const std::string& backend, const std::string& key, std::string value,
                      const std::string& origin, ResolvedSettings& resolved) {
@@ -115,7 +141,7 @@ Status ApplyFile(const SettingSources& sources, Resolution& resolution) {
       return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", entry.key), origin,
                   KnownNamesText(entry.key, SettingNames()), "see `cotune config show`");
     }
-    COTUNE_RETURN_IF_ERROR(Assign(*spec, entry.key, entry.value, origin, resolution));
+    COTUNE_RETURN_IF_ERROR(AssignShared(*spec, entry.key, entry.value, origin, resolution));
   }
   return {};
 }
@@ -150,7 +176,7 @@ Status ApplyEnvironment(const SettingSources& sources, Resolution& resolution) {
     known.push_back(VariableName(name));
     const std::string text = Variable(sources, known.back());
     if (text.empty()) continue;
-    COTUNE_RETURN_IF_ERROR(Assign(*FindSetting(name), name, text, known.back(), resolution));
+    COTUNE_RETURN_IF_ERROR(AssignShared(*FindSetting(name), name, text, known.back(), resolution));
   }
   for (const auto& [name, value] : sources.environment) {
     if (!name.starts_with(kVariablePrefix) ||

@@ -340,6 +340,31 @@ TEST_F(SettingsTest, LinesAreFlagsOfOnePlace) {
   EXPECT_EQ(resolved.origins.at("budget"), "options");
 }
 
+TEST_F(SettingsTest, OperatorsOfPyTorchInForceAreLeftToPython) {
+  const auto text_of = [](const std::string& given) {
+    SettingSources sources;
+    sources.environment = {{"COTUNE_FORCE", given}};
+    const Result<ResolvedSettings> resolved = ResolveSettings(sources);
+    return resolved ? resolved->values.force.text() : resolved.error().ToText();
+  };
+  EXPECT_EQ(text_of("lib::op=python/ring?chunk=4"), "");
+  EXPECT_EQ(text_of("lib::op=body, all_reduce=host/ring"), "all_reduce=host/ring");
+  EXPECT_EQ(text_of("all_reduce=host/ring,lib::op.two=python/ring,broadcast=nccl/auto"),
+            "all_reduce=host/ring,broadcast=nccl/auto");
+  // Elements that are wrong for collectives stay errors.
+  EXPECT_THAT(text_of("all_reduce=host/ring,lib::op=body,"),
+              ::testing::HasSubstr("element 2 of the list is empty"));
+  EXPECT_THAT(text_of("lib::op"), ::testing::HasSubstr("names no choice"));
+  EXPECT_THAT(text_of("lib:op=body"), ::testing::HasSubstr("\"lib:op\" is no collective"));
+  EXPECT_THAT(text_of("all_reduce=lib::op"), ::testing::HasSubstr("is no id of a choice"));
+  // A flag is for collectives alone.
+  SettingSources sources;
+  sources.flags = {{"force", "lib::op=body"}};
+  const Result<ResolvedSettings> resolved = ResolveSettings(sources);
+  ASSERT_FALSE(resolved);
+  EXPECT_THAT(resolved.error().ToText(), ::testing::HasSubstr("\"lib::op\" is no collective"));
+}
+
 TEST_F(SettingsTest, RefusesLinesThatAreNoSettings) {
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
            {"budget", "\"budget\" is not a setting (options): it is not of the form NAME=VALUE"},

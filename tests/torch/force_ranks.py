@@ -25,6 +25,7 @@ RING = {"all_reduce": "host/ring?chunk=65536"}
 FORCED = {
     "forced": (RING, RING),
     "differs": (RING, {"all_reduce": "host/tree?chunk=65536"}),
+    "none": (None, None),  # those of the settings file
     "unknown": ({"all_reduce": "host/rign?chunk=65536"},) * 2,
 }
 

@@ -10,8 +10,13 @@ RING = "host/ring?chunk=65536"
 
 
 class ForceTest(unittest.TestCase):
-    def run_case(self, case: str) -> tuple[list[dict], str]:
-        ended = Tree().torchrun(2, "force_ranks.py", case)
+    def run_case(self, case: str, settings: str = "") -> tuple[list[dict], str]:
+        tree = Tree()
+        environment = {}
+        if settings:
+            environment["COTUNE_CONFIG"] = str(tree.folder / "settings.toml")
+            (tree.folder / "settings.toml").write_text(settings)
+        ended = tree.torchrun(2, "force_ranks.py", case, **environment)
         self.assertEqual(ended.exit_code, 0, ended.text)
         records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
         self.assertEqual(sorted(each["rank"] for each in records), [0, 1], ended.text)
@@ -25,8 +30,8 @@ class ForceTest(unittest.TestCase):
             self.assertEqual(each["runs"], [["forced", RING]] * (1 + each["rank"]), text)
             self.assertRegex(each["explains"], rf"{re.escape(RING)} .*forced, whatever was measured")
 
-    def check_raises(self, case: str, *parts: str) -> None:
-        records, text = self.run_case(case)
+    def check_raises(self, case: str, *parts: str, settings: str = "") -> None:
+        records, text = self.run_case(case, settings)
         for each in records:
             for part in parts:
                 self.assertIn(part, each["raised"], text)
@@ -36,6 +41,18 @@ class ForceTest(unittest.TestCase):
 
     def test_a_choice_that_no_backend_has(self):
         self.check_raises("unknown", "host/rign?chunk=65536 cannot run all_reduce", f"did you mean {RING}?")
+
+    def test_the_settings_file_forces_choices(self):
+        records, text = self.run_case("none", f'force = "all_reduce={RING}"\n')
+        for each in records:
+            self.assertEqual((each["error"], each["raised"]), ("", ""), text)
+            self.assertEqual(each["runs"], [["forced", RING]] * (1 + each["rank"]), text)
+
+    def test_a_wrong_choice_in_the_settings_file_is_an_error_on_all_ranks(self):
+        unknown = "host/rign?chunk=65536 cannot run all_reduce", f"did you mean {RING}?", "settings.toml:2"
+        self.check_raises("none", *unknown, settings='budget = 5\nforce = "all_reduce=host/rign?chunk=65536"\n')
+        no_collective = 'bad value "all_to_some=host/ring" for force', "settings.toml:1"
+        self.check_raises("none", *no_collective, settings='force = "all_to_some=host/ring"\n')
 
 
 if __name__ == "__main__":

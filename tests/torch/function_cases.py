@@ -8,6 +8,7 @@ import re
 EAGER = ("python/by_library", "python/by_gathering?pieces=1", "python/by_gathering?pieces=3", "python/functions.all_reduce")
 COMPILED = ("python/by_library.compiled", "python/by_gathering.compiled?pieces=1", "python/by_gathering.compiled?pieces=3")
 RIGHT = EAGER + COMPILED
+PATCHED = "python/lazy.compiled?size_asserts=false"
 RACED = ("timed", "outpaced", "lost_heat")
 
 
@@ -59,6 +60,17 @@ CASES = {
         f"python/reuses: {_DROPPED}its results of two calls share memory",
         f"python/remembers: {_DROPPED} values are wrong",
         r"float32\[4, 16\].*: runs python/once\n",
+    ),
+    "compiled": _undeclared(
+        "compiled",
+        *(rf"linear\(x=float32\[{rows}, 16\].*: runs python/lazy\.compiled" for rows in (4, 5)),
+        *(rf"{re.escape(each)}: [0-9.]+ us" for each in ("python/lazy", "python/lazy.compiled", PATCHED)),
+    ),
+    "uncompiled": _undeclared(
+        "uncompiled",
+        r"float32\[4, 16\].*: runs python/un(even|traceable)[,\n]",
+        r"python/uneven\.compiled: not compiled: rank 1: Inductor cannot compile the function: .*graph_break",
+        r"python/untraceable\.compiled: not compiled: rank 0: Inductor cannot compile the function: .*time\.sleep",
     ),
     "permutes": _undeclared("permutes", "runs python/permute_once"),
     "transposed": _undeclared(

@@ -5,11 +5,12 @@ usage: function_ranks.py CASE [--device cuda [--shared-gpus N]]
 CASE: "right": all functions are right, and each is forced once; "faulty": some are wrong, raise or do not return on rank 1
 alone (on a GPU all return: nothing ends the kernels of the other rank there); "differs": rank 1 has another function; "slow": a
 function sleeps unless it is compiled, as the operator does; "uncompiled": Inductor can compile one function on rank 0 alone, and
-another one nowhere. Prints one JSON object on every rank: {"rank", "case", "device", "error": what differs from the eager values,
-or "", "choices": {choice: [outcome, reason]} of the functions, "times":
-{choice: microseconds}, "runs": the choice that runs, "groups": the names of the process groups in which the functions
-communicated, "sleeps": how often the function of the case "slow" has slept in calls after the tune, "explains": the text of
-cotune.torch.explain()}. Options of enable() are in OPTIONS, as a JSON object.
+another one nowhere; "erratic": all functions take times that vary much, unless ERRATIC is "no"; "absent": no function is
+registered. Prints one JSON object on every rank: {"rank", "case", "device", "error": what differs from the eager values, or "",
+"choices": {choice: [outcome, reason]} of the functions, "times": {choice: microseconds}, "runs": the choice that runs,
+"unsteady", "not_raced": those of the measured size, "groups": the names of the process groups in which the functions
+communicated, "sleeps": how often the function of the case "slow" has slept in calls after the tune, "naps": how often that of the
+case "erratic" was called, "explains": the text of cotune.torch.explain()}. Options of enable() are in OPTIONS, as a JSON object.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import sys
 import threading
 import time
@@ -38,14 +40,14 @@ ROWS, COLUMNS = 6, 16
 SLEEP_S = 0.2
 found: dict = {
     "rank": RANK, "case": OPTIONS.case, "device": OPTIONS.device, "error": "", "choices": {}, "times": {}, "runs": "", "groups": [],
-    "sleeps": 0,
+    "sleeps": 0, "naps": 0, "unsteady": None, "not_raced": None,
 }  # fmt: skip
 _awakes = threading.Event()
 
 
 @torch.library.custom_op("functions::all_reduce", mutates_args=())
 def all_reduce(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
-    if OPTIONS.case == "slow" and group_name != dist.group.WORLD.group_name:
+    if OPTIONS.case in ("slow", "erratic") and group_name != dist.group.WORLD.group_name:
         time.sleep(SLEEP_S)
     result = x.clone()
     op = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[how]
@@ -115,6 +117,19 @@ def slow(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
     return by_library(x, how, group_name)
 
 
+@torch.library.custom_op("functions::nap", mutates_args=("x",))
+def nap(x: torch.Tensor) -> None:
+    """Sleeps in about half of the calls, equally on all ranks. It is an operator, so that compiled code calls it, too."""
+    found["naps"] += 1
+    if os.environ.get("ERRATIC") != "no" and random.Random(found["naps"]).random() < 0.5:
+        time.sleep(0.03)
+
+
+def erratic(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
+    nap(x)
+    return by_library(x, how, group_name)
+
+
 def uneven(x: torch.Tensor, how: str, group_name: str) -> torch.Tensor:
     if RANK == 1 and torch.compiler.is_compiling():
         torch._dynamo.graph_break()
@@ -180,6 +195,7 @@ def note_choices() -> None:
                 if "python/" in each["choice"]
             }
             found["times"] |= {each["choice"]: each["time_us"] for each in size["choices"]}
+            found["unsteady"], found["not_raced"] = size["unsteady"], size["not_raced"]
 
 
 def register(case: str) -> None:
@@ -187,8 +203,12 @@ def register(case: str) -> None:
     cotune.torch.declare_collective("functions::all_reduce", kind="all_reduce", reduction="how", **declare)
     cotune.torch.declare_collective("functions::all_gather", kind="all_gather", **declare)
     configs = [CustomOpConfig(by_library), CustomOpConfig(by_gathering, pieces=1), CustomOpConfig(by_gathering, pieces=3)]
+    if case == "absent":
+        return
     if case == "slow":
         configs = [CustomOpConfig(slow)]
+    if case == "erratic":
+        configs = [CustomOpConfig(erratic)]
     if case == "uncompiled":
         configs = [CustomOpConfig(each) for each in (uneven, untraceable)]
     if case == "faulty":

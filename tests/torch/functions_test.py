@@ -4,7 +4,7 @@ import json
 import unittest
 
 import function_cases
-from function_cases import EAGER, RIGHT
+from function_cases import COMPILED, EAGER, RIGHT
 from testing.torchrun import Tree
 
 
@@ -56,6 +56,25 @@ class FunctionsTest(unittest.TestCase):
                 self.assertLess(each["times"]["python/slow.compiled"], each["times"]["python/slow"] / 2)
                 self.assertEqual(each["sleeps"], 0, "the model runs what was compiled")
                 self.assertRegex(each["explains"], r"python/slow\.compiled .* from the database")
+
+    def test_a_size_that_is_measured_again_has_compiled_functions(self):
+        # Without a plugin only functions race. The first process leaves a size whose times vary too much.
+        tree = Tree(without=("cotune_host.so",))
+        alone = {"OPTIONS": '{"epilogues": false, "prologues": false}'}
+        found, _ = self.run_ranks("erratic", tree=tree, **alone)
+        self.assertEqual((found[0]["unsteady"], found[0]["not_raced"]), (True, []))
+        found, _ = self.run_ranks("erratic", tree=tree, ERRATIC="no", **alone)
+        for each in found:
+            self.assertGreater(each["naps"], 20, "this process has measured it again; the model has called it 4 times")
+        self.assertIn(found[0]["choices"]["python/erratic.compiled"][0], function_cases.RACED, found[0]["choices"])
+
+    def test_functions_that_are_new_since_a_size_was_measured_race_compiled(self):
+        tree = Tree()
+        found, _ = self.run_ranks("absent", tree=tree, COTUNE_KEEP_UNSTEADY="on")
+        self.assertEqual((found[0]["unsteady"], found[0]["not_raced"], found[0]["choices"]), (False, [], {}))
+        found, _ = self.run_ranks("right", tree=tree, COTUNE_KEEP_UNSTEADY="on")
+        for name in COMPILED:
+            self.assertIn(found[0]["choices"][name][0], function_cases.RACED, name)
 
     def test_a_function_that_one_rank_cannot_compile_races_as_it_is(self):
         self.run_case("declared_uncompiled")

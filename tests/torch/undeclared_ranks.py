@@ -6,11 +6,15 @@ The operator is a matmul, an all_reduce and a bias; its body reduces 6 times, so
 CASE: "faster": right functions; "faulty": some are wrong or raise on rank 1 alone, or break a rule on all ranks; "differs":
 rank 1 has another function; "late": rank 1 calls the operator by itself, without the compiled function; "indices": an operator
 whose integer operand has values that made-up operands cannot have; "permutes": an all_to_all with a permutation; "transposed": the
-weight is a transposed matrix; "sizes": the size of the result depends on data. Prints one JSON object on every rank: {"rank", "case", "error": what differs from the eager values, or "",
-"runs": how often the functions that reduce once have run, "groups": the names of the process groups in which functions ran,
-"timeout_s": that of the process group of the last such run, "explains": the text of cotune.torch.explain()}.
+weight is a transposed matrix; "sizes": the size of the result depends on data; "compiled": a function sleeps unless it is
+compiled, as the operator does, once with an option of Inductor; "uncompiled": Inductor can compile one function on rank 0 alone, and another one nowhere.
+Prints one JSON object on every rank: {"rank", "case", "error": what differs from the eager values, or "", "runs": how often the
+functions that reduce once have run, "groups": the names of the process groups in which functions ran, "timeout_s": that of the
+process group of the last such run, "sleeps": how often the function of the case "compiled" has slept in the last two calls,
+"compilations": how often a function was to be compiled, "asserted", "not_asserted": the codes that Inductor has made of functions with and
+without assertions about sizes, "explains": the text of cotune.torch.explain()}.
 THRESHOLD is min_speedup_threshold. OPTIONS are options of enable(), as a JSON object. HELPER_ADDS: a number that one of the
-functions adds to its result.
+functions adds to its result. COLLECTIVE: an all_reduce follows the operator.
 """
 
 from __future__ import annotations
@@ -19,14 +23,18 @@ import argparse
 import json
 import os
 import sys
+import time
+from unittest import mock
 
 import placement
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from torch._inductor.graph import GraphLowering
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 import cotune.torch
-from cotune.torch import CustomOpConfig
+from cotune.torch import CustomOpConfig, compiled_form
 
 RANK = int(os.environ["RANK"])
 PARSER = argparse.ArgumentParser()
@@ -34,7 +42,11 @@ PARSER.add_argument("case")
 placement.add_options(PARSER)
 OPTIONS = PARSER.parse_args()
 REDUCTIONS_OF_BODY = 6
-found: dict = {"rank": RANK, "case": OPTIONS.case, "error": "", "runs": 0, "groups": []}
+HAS_COLLECTIVE = "COLLECTIVE" in os.environ
+found: dict = {
+    "rank": RANK, "case": OPTIONS.case, "error": "", "runs": 0, "groups": [], "sleeps": 0, "compilations": 0, "asserted": 0,
+    "not_asserted": 0,
+}  # fmt: skip
 
 
 def reduced(x: torch.Tensor, group_name: str) -> torch.Tensor:
@@ -45,6 +57,8 @@ def reduced(x: torch.Tensor, group_name: str) -> torch.Tensor:
 
 @torch.library.custom_op("undeclared::linear", mutates_args=())
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, scale: float, group_name: str) -> torch.Tensor:
+    if OPTIONS.case in ("compiled", "uncompiled") and group_name != dist.group.WORLD.group_name:
+        time.sleep(0.05)  # in races
     product = x @ weight
     for _ in range(REDUCTIONS_OF_BODY):
         total = reduced(product, group_name)
@@ -105,6 +119,24 @@ def once(x, weight, bias, scale, group_name):
 def helper_adds() -> float:
     """Code that a function calls, and that may change between two processes."""
     return float(os.environ.get("HELPER_ADDS", "0"))
+
+
+def lazy(x, weight, bias, scale, group_name):
+    if not torch.compiler.is_compiling():
+        found["sleeps"] += 1
+        time.sleep(0.05)
+    return reduced(x @ weight, group_name) * scale + bias
+
+
+def uneven(x, weight, bias, scale, group_name):
+    if RANK == 1 and torch.compiler.is_compiling():
+        torch._dynamo.graph_break()
+    return reduced(x @ weight, group_name) * scale + bias
+
+
+def untraceable(x, weight, bias, scale, group_name):
+    time.sleep(0.001)
+    return reduced(x @ weight, group_name) * scale + bias
 
 
 def repeated(x, weight, bias, scale, group_name, times):
@@ -177,7 +209,8 @@ def choose(x: torch.Tensor) -> torch.Tensor:
 
 
 def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return torch.relu(linear(x, weight, bias, 2.0, dist.group.WORLD.group_name))
+    result = torch.relu(linear(x, weight, bias, 2.0, dist.group.WORLD.group_name))
+    return funcol.all_reduce(result, "sum", dist.group.WORLD) if HAS_COLLECTIVE else result
 
 
 def pick(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -209,6 +242,8 @@ def run(case: str, calls: int) -> None:
     function = {"indices": pick, "permutes": permute, "sizes": choose}.get(case, layer)
     compiled = torch.compile(function, fullgraph=True, dynamic=True)
     for call in range(calls):
+        if call == calls - 2:
+            found["sleeps"] = 0
         given = arguments(case, call)
         before = [each.clone() for each in given]
         runs_function = case != "late" or RANK == 0
@@ -217,6 +252,21 @@ def run(case: str, calls: int) -> None:
             found["error"] += f"call {call}: {got} and not {expected}; "
         if not all(map(torch.equal, given, before)):
             found["error"] += f"call {call}: an operand is changed; "
+
+
+def count_compilations() -> None:
+    compile_form = compiled_form.Form.compile
+
+    def compile_and_count(*arguments) -> None:
+        found["compilations"] += 1
+
+        def note(code: str) -> None:
+            found["asserted" if "assert_size_stride(arg" in code else "not_asserted"] += 1
+
+        with mock.patch.object(GraphLowering, "save_output_code", note):
+            compile_form(*arguments)
+
+    mock.patch.object(compiled_form.Form, "compile", compile_and_count).start()
 
 
 def register(case: str) -> None:
@@ -232,6 +282,10 @@ def register(case: str) -> None:
     configs = [CustomOpConfig(once), CustomOpConfig(repeated, times=12)]
     if case == "faulty":
         configs = [CustomOpConfig(each) for each in (wrong, raises, writes, too_long, aliases, reuses, remembers)] + configs
+    if case == "compiled":
+        configs = [CustomOpConfig(lazy), CustomOpConfig(lazy, {"size_asserts": False})]
+    if case == "uncompiled":
+        configs = [CustomOpConfig(uneven), CustomOpConfig(untraceable)]
     if case == "transposed":
         configs.append(CustomOpConfig(views))
     if case == "differs" and RANK == 1:
@@ -244,6 +298,7 @@ def main() -> int:
     torch.set_num_threads(1)
     placement.placement_of(OPTIONS).begin(timeout_s=40 if case == "late" else 300)
     register(case)
+    count_compilations()
     cotune.torch.enable(tables=False, **json.loads(os.environ.get("OPTIONS", "{}")))
     run(case, calls=4)
     found["groups"] = sorted(set(found["groups"]))

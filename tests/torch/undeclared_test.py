@@ -18,8 +18,8 @@ class UndeclaredTest(unittest.TestCase):
         self.assertEqual([each["error"] for each in found], [""] * ranks)
         return found
 
-    def run_case(self, name: str, ranks: int = 2):
-        found = self.run_ranks(function_cases.CASES[name].argument, ranks)
+    def run_case(self, name: str, ranks: int = 2, tree: Tree | None = None):
+        found = self.run_ranks(function_cases.CASES[name].argument, ranks, tree)
         self.assertEqual([function_cases.errors(name, each) for each in found], [""] * ranks)
         return found
 
@@ -32,6 +32,31 @@ class UndeclaredTest(unittest.TestCase):
 
     def test_a_function_with_a_fault_is_dropped_on_all_ranks(self):
         self.run_case("faulty")
+
+    def test_a_compiled_function_that_is_faster_runs_in_this_and_in_the_next_process(self):
+        tree = Tree()
+        for run in range(2):
+            for each in self.run_case("compiled", tree=tree):
+                self.assertEqual(each["sleeps"], 0, "the model runs what was compiled")
+                self.assertEqual("from the verdict file" in each["explains"], run == 1)
+                self.assertEqual(each["compilations"], 4 - 2 * run, "the next process compiles the winner of each shape alone")
+
+    def test_options_of_inductor_act_in_the_compiled_code(self):
+        for each in self.run_case("compiled"):
+            self.assertEqual((each["asserted"], each["not_asserted"]), (1, 1), "one graph of each form fits both shapes")
+
+    def test_a_failure_to_compile_on_one_rank_is_kept(self):
+        tree = Tree()
+        for run in range(2):
+            for each in self.run_case("uncompiled", tree=tree):
+                self.assertEqual("from the verdict file" in each["explains"], run == 1)
+                self.assertEqual(each["compilations"], 4 - 4 * run, "no function is compiled again")
+
+    def test_functions_race_as_they_are_alone_if_there_is_no_time_to_compile(self):
+        for each in self.run_ranks("compiled", OPTIONS='{"functions_compile_budget_s": 0}'):
+            self.assertNotIn("compiled", each["explains"].replace("compiled graphs", "").replace("compiled in this", ""))
+            self.assertIn("python/lazy: ", each["explains"])
+            self.assertEqual(each["compilations"], 0)
 
     def test_the_next_process_takes_the_verdict_from_the_file(self):
         tree = Tree()
@@ -62,10 +87,21 @@ class UndeclaredTest(unittest.TestCase):
                 self.assertEqual(each["runs"], 0)
 
     def test_a_forced_choice_runs_without_a_race(self):
-        for choice, text in ((REPEATED, r"runs python/repeated\?times=12, forced"), ("body", "runs its body, forced")):
-            for each in self.run_ranks("faster", OPTIONS=json.dumps({"force": {"undeclared::linear": choice}})):
+        for case, choice, text in (
+            ("faster", REPEATED, r"runs python/repeated\?times=12, forced"),
+            ("faster", "body", "runs its body, forced"),
+            ("compiled", function_cases.PATCHED, r"runs python/lazy\.compiled\?size_asserts=false, forced"),
+            ("uncompiled", "python/untraceable.compiled", "runs its body: python/untraceable.compiled was not compiled: rank 0: "),
+        ):
+            for each in self.run_ranks(case, OPTIONS=json.dumps({"force": {"undeclared::linear": choice}})):
                 self.assertRegex(each["explains"], text)
                 self.assertNotIn(" us\n", each["explains"])
+
+    def test_the_variable_forces_a_choice_beside_those_of_collectives(self):
+        forced = f"undeclared::linear={REPEATED},all_reduce=host/ring?chunk=65536"
+        for each in self.run_ranks("faster", COTUNE_FORCE=forced, COLLECTIVE="all_reduce"):
+            self.assertRegex(each["explains"], r"runs python/repeated\?times=12, forced")
+            self.assertRegex(each["explains"], r"host/ring\?chunk=65536 .*forced, whatever was measured")
 
     def test_ranks_with_other_functions_run_the_body(self):
         for each in self.run_ranks("differs"):

@@ -139,9 +139,9 @@ def register_custom_op_autotuning(
     An operator that is declared (see declare_collective, which comes before) is a collective, and its functions race with the
     choices of the backends; what follows is about it. Any other operator runs by its own body or by a function that has given
     the values of the body on operands of small integers, on all ranks, and is faster. Such a function gets the leading
-    tensors by position, as they are, must not write to them, and is not compiled; the operator has an argument group,
-    group_name or process_group, and all ranks call it by compiled functions with equal shapes (docs/pytorch.md, Operators
-    that are no collectives).
+    tensors by position, as they are, and must not write to them; it races compiled as well. The operator has an argument
+    group, group_name or process_group, and all ranks call it by compiled functions with equal shapes (docs/pytorch.md,
+    Operators that are no collectives).
 
     The functions are choices like those of the backends, under the name "python": each runs first on data whose right result
     is known; all are measured on all ranks at the same time; the ranks agree on one choice for each size. A function that

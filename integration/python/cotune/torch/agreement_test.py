@@ -14,14 +14,16 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 
+from cotune._interrupt import keeper
 from cotune.constants import Result
 from cotune.errors import RankLostError, UsageError
 from cotune.torch import agreement, compat, groups, library, owners, report
 from cotune.torch.manifest import Entry, by_size, grid, parse_manifest
 from cotune.torch.program_text import parse
+from cotune.torch.testing import interrupts
 from cotune.torch.testing.counters import Counters
+from cotune.torch.testing.process_group import StandInGroup
 
 _WAIT_S = 5.0
 PLAIN_SUM = "program a; %x = input f32 [R, 8]; %y = all_reduce sum %x; return %y"
@@ -29,23 +31,6 @@ RELU = "program b; %x = input f32 [R, 8]; %y = all_reduce sum %x; %z = relu %y; 
 GATHER = "program c; %x = input f32 [R/n, 4]; %y = all_gather %x; return %y"
 BROADCAST = "program e; %x = input f32 [R, 8]; %y = broadcast %x, root=0; return %y"
 LARGEST = "program d; %x = input f32 [R, 8]; %y = all_reduce max %x; return %y"
-
-
-class Ranks:
-    """A process group of two as far as an agreement needs one."""
-
-    def __init__(self, rank: int = 0):
-        self._rank = rank
-        self._store = dist.HashStore()
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return 2
-
-    def get_group_store(self) -> Any:
-        return self._store
 
 
 def keys(text: str, rows: int) -> set[agreement.Key]:
@@ -77,7 +62,7 @@ class ProgramsTest(unittest.TestCase):
 
     def _tuned(self, *manifests: str, fixed: set[agreement.Key] | None = None) -> list[str]:
         """The manifests that each rank tunes, as text; equal on all ranks."""
-        ranks = [agreement.Agreement("g", Ranks(), -1) for _ in manifests]
+        ranks = [agreement.Agreement("g", StandInGroup(), -1) for _ in manifests]
         for each, manifest in zip(ranks, manifests, strict=True):
             each._latest = by_size(parse_manifest(manifest))
             each._fixed |= fixed or set()
@@ -171,7 +156,7 @@ class SizesTest(unittest.TestCase):
 
     def _made(self, device: int = -1) -> tuple[agreement.Agreement, FakePlace]:
         """A rank after its first meeting."""
-        made, place = agreement.Agreement("g", Ranks(), device), FakePlace()
+        made, place = agreement.Agreement("g", StandInGroup(), device), FakePlace()
         made._made_place = place
         made._owners = owners.Owners(made._size, Counters().add)
         self.functions.cotune_torch_group_is_agreed.return_value = 0
@@ -238,12 +223,12 @@ class SizesTest(unittest.TestCase):
     def test_a_broadcast_that_a_capture_has_recorded_stays_with_pytorch(self) -> None:
         groups._entries["g", 0] = groups.GroupEntry("g", "cuda", mock.Mock(), "")
         self.functions.cotune_torch_group_is_agreed.return_value = 0
-        made = agreement.Agreement("g", Ranks(), 0)
+        made = agreement.Agreement("g", StandInGroup(), 0)
         key = call_of(BROADCAST, 4)
         with mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True):
             made._decide(key)
         self.assertEqual(made._fixed, {key})
-        other = agreement.Agreement("g", Ranks(), 0)
+        other = agreement.Agreement("g", StandInGroup(), 0)
         with mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: False):
             other._decide(key)
         self.assertEqual(other._fixed, set())
@@ -259,7 +244,7 @@ class SizesTest(unittest.TestCase):
 
 class LifeTest(unittest.TestCase):
     def setUp(self) -> None:
-        self.group: Any = Ranks()
+        self.group: Any = StandInGroup()
         patch = mock.patch.object(groups, "process_group_of", lambda name: self.group)
         patch.start()
         self.addCleanup(patch.stop)
@@ -274,7 +259,7 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(agreement._agreements, {})
 
     def test_a_process_group_that_somebody_holds(self) -> None:
-        lives = [Ranks()]
+        lives = [StandInGroup()]
         with mock.patch.object(compat, "object_of_group_life", lambda group: lives[0]):
             made = weakref.ref(agreement._of("g", -1))
         lives.clear()
@@ -284,7 +269,7 @@ class LifeTest(unittest.TestCase):
     def test_a_late_finalizer_leaves_the_next_agreement_of_the_name(self) -> None:
         before = self.group
         agreement._of("g", -1)
-        self.group = Ranks()
+        self.group = StandInGroup()
         after = agreement._of("g", -1)
         del before
         gc.collect()
@@ -311,7 +296,7 @@ class CheckTest(unittest.TestCase):
 
     def setUp(self) -> None:
         self.group = mock.Mock()
-        self.agreement = agreement.Agreement("g", Ranks(), -1)
+        self.agreement = agreement.Agreement("g", StandInGroup(), -1)
         patch = mock.patch.dict(groups._entries, {("g", -1): groups.GroupEntry("g", "host", self.group, "")})
         patch.start()
         self.addCleanup(patch.stop)
@@ -344,7 +329,7 @@ class InterruptTest(unittest.TestCase):
 
     def _interrupt(self) -> None:
         signal.raise_signal(signal.SIGINT)
-        time.sleep(0.05)
+        interrupts.await_handler()
 
     def test_an_interrupt_is_raised_after_the_collective(self) -> None:
         def run(*_: Any) -> None:
@@ -377,13 +362,13 @@ class InterruptTest(unittest.TestCase):
             self._interrupt()
             answers.append(self._tell(library.TUNE_MEASURES))
             self._tell(library.TUNE_HAS_ENDED)
-            time.sleep(0.05)
+            answers.append(keeper.ends_tune)  # it is kept beyond the tune
             self.steps.append("the collective has run")
 
         with self.assertRaises(KeyboardInterrupt):
             self._run(run)
             time.sleep(_WAIT_S)
-        self.assertEqual((answers, self.steps), ([0, 1], ["the collective has run"]))
+        self.assertEqual((answers, self.steps), ([0, 1, True], ["the collective has run"]))
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     def test_an_interrupt_between_a_tune_and_the_collective(self) -> None:
@@ -414,7 +399,7 @@ class FormsTest(unittest.TestCase):
     """PyTorch's form of a program with dynamic rows, at the row counts of calls."""
 
     def setUp(self):
-        self.agreement = agreement.Agreement("forms", Ranks(), -1)
+        self.agreement = agreement.Agreement("forms", StandInGroup(), -1)
         self.agreement._made_place = mock.Mock(rank=0)
         self.addCleanup(agreement.given_back._forget, "forms")
         self.made: list[int] = []
@@ -456,7 +441,7 @@ class WhyNoGraphTest(unittest.TestCase):
     """Graphs some of whose collectives were decided before."""
 
     def setUp(self):
-        self.agreement = agreement.Agreement("partly", Ranks(), -1)
+        self.agreement = agreement.Agreement("partly", StandInGroup(), -1)
         self.agreement._latest = [Entry(PLAIN_SUM, (8,)), Entry(LARGEST, (8,))]
         self.addCleanup(agreement.given_back._forget, "partly")
         self.agreed: set[str] = set()

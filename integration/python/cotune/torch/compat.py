@@ -288,9 +288,30 @@ def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str,
     """
     module = need("torch.distributed.distributed_c10d")
     make = need("torch.distributed.distributed_c10d", "_new_process_group_helper")
-    group, _ = make(len(ranks), rank, ranks, backend, store, name, timeout=datetime.timedelta(seconds=timeout_s))
+    timeout = datetime.timedelta(seconds=timeout_s)
+    options = _options_without_split(timeout) if "nccl" in backend else None
+    group, _ = make(len(ranks), rank, ranks, backend, store, name, options, timeout=timeout)
     module._world.pg_group_ranks[group] = {each: place for place, each in enumerate(ranks)}
     return group
+
+
+def _options_without_split(timeout: datetime.timedelta) -> Any:
+    """Options of NCCL with which a process group has a communicator of its own; None if this torch has no NCCL.
+
+    If the default group is bound to a GPU (init_process_group(device_id=...)), PyTorch splits the communicator of a new group from
+    that of the default group. All ranks of the default group have to come to such a split, and here only those of the new group
+    do. Besides, the end of one communicator must not reach the other.
+    """
+    options = getattr(fetch("torch.distributed", "ProcessGroupNCCL"), "Options", None)
+    if options is None:
+        return None
+
+    class _Unsplit(options):
+        split_from = property(lambda self: None, lambda self, source: None)
+
+    made = _Unsplit()
+    made._timeout = timeout
+    return made
 
 
 def waited(value: Any) -> Any:

@@ -32,11 +32,15 @@ class CustomWay:
       name: that of the choice, "python/ring?chunk_size=4".
       run: the function; None: the operator itself.
       parameters: arguments that it gets by their names, beside those of the operator.
+      is_compiled: Inductor compiles the function (custom_forms.py).
+      options: options of Inductor for that.
     """
 
     name: str
     run: Callable[..., Any] | None
     parameters: dict[str, Any]
+    is_compiled: bool = False
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,12 +68,20 @@ class CustomOperator:
         return self.overload(**{**values, self.group: group_name})
 
     def call(self, way: CustomWay, values: dict[str, Any], group_name: str) -> Any:
-        """The result of a function: it gets the leading tensors by position, and the other arguments by their names."""
-        named = {**values, self.group: group_name, **way.parameters}
+        """The result of a function as it is."""
         if way.run is None:
-            return self.overload(**named)
-        tensors = [named.pop(each) for each in self._leading_tensors]
+            return self.overload(**{**values, self.group: group_name, **way.parameters})
+        tensors, named = self.arguments_of(way, values, group_name)
         return compat.waited(way.run(*tensors, **named))
+
+    def arguments_of(self, way: CustomWay, values: dict[str, Any], group_name: str) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a function: the leading tensors by position, and the others by their names."""
+        named = {**values, self.group: group_name, **way.parameters}
+        return [named.pop(each) for each in self._leading_tensors], named
+
+    def ways_with(self, compiles: bool) -> tuple[CustomWay, ...]:
+        """The functions, without their compiled forms unless `compiles`."""
+        return tuple(each for each in self.ways if compiles or not each.is_compiled)
 
     @functools.cached_property
     def _leading_tensors(self) -> tuple[str, ...]:
@@ -84,9 +96,12 @@ class CustomOperator:
         """The shapes, dtypes and layouts of the tensors, and the other arguments but the group, as text: one choice is agreed for it."""
         return ", ".join(f"{name}={_text(value)}" for name, value in values.items() if name != self.group)
 
-    def version(self) -> str:
-        """Equal on ranks and in processes whose functions do the same."""
-        ways = [(each.name, sorted(each.parameters.items()), function_choices.callable_text(each.run)) for each in self.ways]
+    def version(self, compiles: bool = True) -> str:
+        """Equal on ranks and in processes whose functions do the same, with or without their compiled forms."""
+        ways = [
+            (each.name, sorted(each.parameters.items()), sorted(each.options.items()), function_choices.callable_text(each.run))
+            for each in self.ways_with(compiles)
+        ]
         generators = sorted((name, function_choices.callable_text(each)) for name, each in self.input_gen_fns.items())
         body = function_choices.callable_text(getattr(compat.custom_op_of(self.overload), "_init_fn", None))
         text = f"{self.overload._schema} {ways} {generators} {self.threshold} {body}"
@@ -122,15 +137,13 @@ def register(
     name = declarations.name_of(overload)
     where = f"register_custom_op_autotuning of {name}, which is not declared"
     group = _checked_group(where, overload)
-    made = []
+    made: list[CustomWay] = []
     for function, parameters, options in ways:
-        if options:
-            raise ValueError(
-                f"{where}: config_patches are options of Inductor, which compiles functions of declared operators alone; leave "
-                "them out"
-            )
         _check_parameters(where, name, overload, group, function, parameters)
-        made.append(CustomWay(f"{function_choices.NAME}/{function_choices.choice_name(overload, prefix, function, parameters)}", function, dict(parameters)))
+        for each in _forms_of(overload, prefix, function, dict(parameters), dict(options)):
+            is_known = each in made and each.run is not None and not each.is_compiled
+            if not is_known:  # a function with several options of Inductor is one choice as it is
+                made.append(each)
     names = [each.name for each in made]
     if twice := next((each for each in names if names.count(each) > 1), ""):
         raise ValueError(f"{where}: two functions would be the choice {twice}; give one of them another name")
@@ -147,6 +160,20 @@ def register(
         _registry.by_overload[overload] = operator
         _registry.by_replacement[_replacement_name(overload)] = operator
         _define(overload, run)
+
+
+def _forms_of(
+    overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], options: dict[str, Any]
+) -> list[CustomWay]:
+    """A function as it is and as it is compiled. The operator itself is not compiled."""
+
+    def name_with(more: dict[str, Any], suffix: str = "") -> str:
+        return f"{function_choices.NAME}/{function_choices.choice_name(overload, prefix, run, {**parameters, **more}, suffix)}"
+
+    made = [CustomWay(name_with({}), run, parameters)]
+    if run is not None:
+        made.append(CustomWay(name_with(options, function_choices.COMPILED), run, parameters, True, options))
+    return made
 
 
 def of(target: Any) -> CustomOperator | None:

@@ -13,7 +13,16 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 import cotune.torch
-from cotune.torch import custom_choices, custom_race, decisions, declarations, graph_pass
+from cotune.torch import (
+    custom_choices,
+    custom_operands,
+    custom_race,
+    decisions,
+    declarations,
+    graph_pass,
+    groups,
+    settings_file,
+)
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.settings import Settings
@@ -38,6 +47,14 @@ ops = torch.ops.cotune_custom
 
 def ring(x: torch.Tensor, *others: Any, **parameters: Any) -> torch.Tensor:
     return x + 1
+
+
+def wrapped(x: torch.Tensor, *others: Any, **parameters: Any) -> torch.Tensor:
+    """Another function of the same name."""
+    return x + 2
+
+
+wrapped.__name__ = "ring"
 
 
 class Test(unittest.TestCase):
@@ -68,7 +85,7 @@ class RegistrationTest(Test):
             (ValueError, "without a function has the parameter size", mixed, [CustomOpConfig(None, size=1)], {}),
             (ValueError, "no function and no parameters", mixed, [CustomOpConfig()], {}),
             (ValueError, "two functions would be the choice python/ring", mixed, [config, CustomOpConfig(ring)], {}),
-            (ValueError, "config_patches .* declared operators alone", mixed, [CustomOpConfig(ring, {"max_autotune": True})], {}),
+            (ValueError, "two functions would be the choice python/ring", mixed, [config, CustomOpConfig(wrapped)], {}),
             (ValueError, "input_gen_fns has 'y', and the tensors .* are x, bias", mixed, [config], {"input_gen_fns": {"y": ring}}),
             (TypeError, "input_gen_fns has 3 for x", mixed, [config], {"input_gen_fns": {"x": 3}}),
             (TypeError, "input_gen_fns is a dict", mixed, [config], {"input_gen_fns": [ring]}),
@@ -121,6 +138,24 @@ class RegistrationTest(Test):
         versions = {self.register(ops.other.default, CustomOpConfig(each)).version() for each in (ring, other, ring)}
         versions.add(self.register(ops.other.default, CustomOpConfig(ring), min_speedup_threshold=1.5).version())
         self.assertEqual(len(versions), 3)
+
+
+    def test_each_function_is_a_choice_as_it_is_and_one_for_each_list_of_options(self) -> None:
+        configs = CustomOpConfig(ring, {"max_autotune": True}), CustomOpConfig(ring), CustomOpConfig(None, pieces=3)
+        operator = self.register(ops.mixed.default, *configs, name="lib")
+        eager = "python/lib.ring", "python/cotune_custom.mixed?pieces=3"
+        compiled = "python/lib.ring.compiled?max_autotune=true", "python/lib.ring.compiled"
+        self.assertEqual(sorted(each.name for each in operator.ways), sorted(eager + compiled))
+        self.assertEqual(sorted(each.name for each in operator.ways_with(False)), sorted(eager))
+        self.assertEqual([each.options for each in operator.ways if each.is_compiled], [{"max_autotune": True}, {}])
+
+    def test_the_version_follows_the_options_and_whether_functions_are_compiled(self) -> None:
+        operators = [
+            self.register(ops.other.default, CustomOpConfig(ring, patches)) for patches in ({}, {"max_autotune": True}, {"max_autotune": False})
+        ]
+        versions = [each.version() for each in operators] + [operators[0].version(False)]
+        self.assertEqual(len(set(versions)), 4)
+        self.assertEqual(len({each.version(False) for each in operators}), 1, "options are of the compiled forms")
 
 
 class PassTest(Test):
@@ -251,7 +286,7 @@ class CallTest(Test):
 class JudgeTest(Test):
     def test_results_are_compared_value_by_value(self) -> None:
         expected, x = torch.tensor([[1.0, 2.0], [3.0, torch.nan]]), torch.ones(2, 2)
-        custom_race.check_result(expected.clone(), expected, {"x": x})
+        custom_operands.check_result(expected.clone(), expected, {"x": x})
         wrong = expected.clone()
         wrong[1, 0] = 4.0
         for kind, text, result in (
@@ -262,28 +297,28 @@ class JudgeTest(Test):
             (TypeError, "returned NoneType", None),
         ):
             with self.subTest(text=text), self.assertRaisesRegex(kind, text):
-                custom_race.check_result(result, expected, {"x": x})
+                custom_operands.check_result(result, expected, {"x": x})
 
     def test_results_of_two_calls_lie_in_memory_of_their_own(self) -> None:
         first, second = torch.ones(4), torch.ones(4)
-        custom_race.check_results_are_new([first, second])
-        custom_race.check_results_are_new([torch.empty(0), torch.empty(0)])
+        custom_operands.check_results_are_new([first, second])
+        custom_operands.check_results_are_new([torch.empty(0), torch.empty(0)])
         for again in (first, first[2:]):
             with self.assertRaisesRegex(ValueError, "results of two calls share memory"):
-                custom_race.check_results_are_new([first, again])
+                custom_operands.check_results_are_new([first, again])
 
     def test_operands_have_the_layout_of_those_of_the_call(self) -> None:
         operator = self.register(ops.other.default, CustomOpConfig(ring))
         transposed = torch.empty(3, 5).t()
-        made = custom_race.made_operands(operator, {"x": transposed, "group": "0"}, 0)["x"]
+        made = custom_operands.made_operands(operator, {"x": transposed, "group": "0"}, 0)["x"]
         self.assertEqual(made.stride(), transposed.stride())
         self.assertNotEqual(operator.key_of({"x": transposed}), operator.key_of({"x": torch.empty(5, 3)}))
         for value, name in ((torch.empty(4, 4), ""), (transposed, ""), (torch.empty(1, 4).expand(3, 4), "x"), (torch.empty(4, 4)[:, :2], "x")):
-            self.assertEqual(custom_race._unlike_copies({"group": "0", "x": value}), name, value.stride())
+            self.assertEqual(custom_operands.unlike_copies({"group": "0", "x": value}), name, value.stride())
 
     def test_the_two_trials_have_other_operands(self) -> None:
         operator = self.register(ops.other.default, CustomOpConfig(ring))
-        made = [custom_race.made_operands(operator, {"x": torch.empty(64), "group": "0"}, rank, trial)["x"] for rank in (0, 1) for trial in (0, 1)]
+        made = [custom_operands.made_operands(operator, {"x": torch.empty(64), "group": "0"}, rank, trial)["x"] for rank in (0, 1) for trial in (0, 1)]
         for number, first in enumerate(made):
             for second in made[:number]:
                 self.assertFalse(torch.equal(first, second))
@@ -291,7 +326,7 @@ class JudgeTest(Test):
     def test_operands_are_small_integers_and_differ_between_the_ranks(self) -> None:
         operator = self.register(ops.mixed.default, CustomOpConfig(ring))
         values = {"x": torch.empty(64, dtype=torch.bfloat16), "bias": torch.empty(64), "scale": 2.0, "group_name": "0"}
-        made = [custom_race.made_operands(operator, values, rank) for rank in (0, 1)]
+        made = [custom_operands.made_operands(operator, values, rank) for rank in (0, 1)]
         for name, largest in (("x", 1), ("bias", 4)):
             first, second = (each[name] for each in made)
             self.assertEqual(first.dtype, values[name].dtype)
@@ -304,10 +339,10 @@ class JudgeTest(Test):
     def test_functions_of_the_user_make_operands(self) -> None:
         generators = {"x": lambda like: torch.full_like(like, 7, device="cpu")}
         operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns=generators)
-        self.assertEqual(custom_race.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)["x"].tolist(), [7.0, 7.0])
+        self.assertEqual(custom_operands.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)["x"].tolist(), [7.0, 7.0])
         operator = self.register(ops.other.default, CustomOpConfig(ring), input_gen_fns={"x": lambda fake: torch.ones(3)})
         with self.assertRaisesRegex(ValueError, "for x has returned no tensor like the argument"):
-            custom_race.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)
+            custom_operands.made_operands(operator, {"x": torch.empty(2), "group": "0"}, 0)
 
     def test_the_body_stays_unless_a_function_is_faster_beyond_the_noise(self) -> None:
         body, noisy = [10.0] * 15, [5.0, 20.0] * 7 + [9.0]
@@ -316,13 +351,30 @@ class JudgeTest(Test):
         self.assertEqual(custom_race.winner_of(times, 1.5), "")
         self.assertEqual(custom_race.winner_of({"body": body, "python/noisy": noisy}, 1.0), "")
 
+    def word(self, forced: str, origin: str = "option 'force'") -> dict[str, str]:
+        return {"forced": forced, "force_origin": origin}
+
     def test_a_forced_choice_is_one_of_the_operator_and_equal_on_all_ranks(self) -> None:
         operator = self.register(ops.other.default, CustomOpConfig(ring))
-        self.assertEqual(custom_race._checked_force(operator, [{"forced": "python/ring"}] * 2), "python/ring")
-        with self.assertRaisesRegex(ValueError, "is 'python/tree', and its choices are body, python/ring"):
-            custom_race._checked_force(operator, [{"forced": "python/tree"}] * 2)
-        with self.assertRaisesRegex(ValueError, "differs between the ranks"):
-            custom_race._checked_force(operator, [{"forced": "python/ring"}, {"forced": ""}])
+        self.assertEqual(custom_race._checked_force(operator, [self.word("python/ring")] * 2), "python/ring")
+        self.assertEqual(custom_race._checked_force(operator, [self.word("")] * 2), "")
+        with self.assertRaisesRegex(ValueError, "option 'force' for .* is 'python/tree', and its choices are body, python/ring"):
+            custom_race._checked_force(operator, [self.word("python/tree")] * 2)
+        with self.assertRaisesRegex(ValueError, "COTUNE_FORCE for cotune_custom::other is 'python/tree'"):
+            custom_race._checked_force(operator, [self.word("python/tree", "COTUNE_FORCE")] * 2)
+        with self.assertRaisesRegex(ValueError, "/etc/cotune.toml:3 for .* differs between the ranks"):
+            custom_race._checked_force(operator, [self.word(""), self.word("python/ring", "/etc/cotune.toml:3")])
+
+    def test_the_option_counts_more_than_the_variable_for_each_operator(self) -> None:
+        settings = groups.TuneSettings.of(force={"lib::one": "python/a", "all_reduce": "host/ring"})
+        with mock.patch.dict("os.environ", COTUNE_FORCE="lib::one=python/b, lib::two = body,all_gather=host/tree"):
+            found = [settings.force_of_operator(each) for each in ("lib::one", "lib::two", "lib::three")]
+            self.assertEqual(found, [("python/a", "option 'force'"), ("body", "COTUNE_FORCE"), ("", "COTUNE_FORCE")])
+            self.assertEqual(settings_file.force_parts()[0], "all_gather=host/tree")
+            self.assertTrue(groups._forces())
+        for text, forces in (("lib::one=body", False), ("all_reduce=host/ring", True), ("lib::one", True)):
+            with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE=text):
+                self.assertEqual(groups._forces(), forces, "collectives")
 
 
 if __name__ == "__main__":

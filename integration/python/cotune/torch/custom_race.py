@@ -2,9 +2,10 @@
 
 At the first call of an operator with operands of new shapes the ranks of its process group meet. Each makes operands of small
 integers, other ones on each rank. Each function runs twice on such operands in a process group of its own, and its results are
-compared with those of the body, value by value. A function that raises on one rank, or gives another result there, is dropped on all. The
-rest race against the body in interleaved rounds; the body stays unless a function is faster beyond the noise. All ranks take
-the same decision, because they decide by the same words and times.
+compared with those of the body, value by value. A function that raises on one rank, or gives another result there, is dropped on
+all. Each function is one choice as it is, and one as Inductor compiles it; the second is left out on all ranks if one rank cannot
+compile it. The rest race against the body in interleaved rounds; the body stays unless a function is faster beyond the noise.
+All ranks take the same decision, because they decide by the same words and times.
 
 A rank that does not come to the meeting within half of the timeout of the process group ends it: the ranks that wait run the
 body.
@@ -25,8 +26,18 @@ from typing import Any
 import torch
 
 from cotune._interrupt import keeper
-from cotune.torch import compat, custom_choices, function_choices, groups, job_settings, race_memory, verdict_file
+from cotune.torch import (
+    compat,
+    custom_choices,
+    custom_operands,
+    function_groups,
+    groups,
+    job_settings,
+    race_memory,
+    verdict_file,
+)
 from cotune.torch.custom_choices import CustomOperator, CustomWay
+from cotune.torch.custom_forms import CustomForms, over_text
 from cotune.torch.joint_steps import DroppedOut, JointSteps, Share
 from cotune.torch.log import log
 from cotune.torch.meeting import Place, Word
@@ -37,8 +48,6 @@ SHAPES_MAX = 16
 BUDGET_S = 20.0
 _RACE_S = 10.0
 _BODY = "body"
-# Products and sums of integers up to these are exact in the dtypes; bfloat16 has 8 bits, so that its operands are smaller.
-_LARGEST = {torch.float32: 4, torch.float64: 4}
 
 
 @dataclasses.dataclass
@@ -49,6 +58,7 @@ class CustomVerdict:
       winner: the name of the function that runs; "" for the body.
       times_us: of each choice that has raced, by its name; the body is "body".
       dropped: why a function has not raced, by its name.
+      uncompiled: why Inductor cannot compile a function, by its name.
       why_not: why nothing has raced; "" if it has.
       is_from_file: an earlier process has measured it.
       is_forced: the option `force` gives the operator this choice.
@@ -57,6 +67,7 @@ class CustomVerdict:
     winner: str = ""
     times_us: dict[str, float] = dataclasses.field(default_factory=dict)
     dropped: dict[str, str] = dataclasses.field(default_factory=dict)
+    uncompiled: dict[str, str] = dataclasses.field(default_factory=dict)
     why_not: str = ""
     is_from_file: bool = False
     is_forced: bool = False
@@ -69,6 +80,7 @@ class CustomVerdict:
         found = [f"{subject}: runs {self.winner or 'its body'}{source}"]
         for name, time_us in sorted(self.times_us.items(), key=lambda each: each[1]):
             found.append(f"  {name}: {time_us:.1f} us")
+        found += [f"  {name}: not compiled: {reason}" for name, reason in self.uncompiled.items()]
         return found + [f"  {name}: dropped: {reason}" for name, reason in self.dropped.items()]
 
 
@@ -91,6 +103,12 @@ class CustomRace(JointSteps):
 
     _used_for = "the functions of a custom operator"
 
+    def __init__(self, *others: Any, forms: CustomForms, compile_s: float):
+        """`compile_s`: seconds for compiling functions; 0: there are no compiled forms."""
+        super().__init__(*others)
+        self._forms = forms
+        self._compile_s = compile_s
+
     def run(self, operator: CustomOperator, values: dict[str, Any], forced: str = "") -> CustomVerdict:
         """The verdict. `values`: the arguments of a call, whose tensors are not read.
 
@@ -112,9 +130,11 @@ class CustomRace(JointSteps):
         except DroppedOut as failure:
             verdict.why_not = f"{failure}; if it rejects such operands, register it with input_gen_fns"
             return verdict
+        wanted = [way for way in operator.ways_with(self._compile_s > 0) if forced in ("", way.name)]
+        self._compile(operator, wanted, values, verdict)
         raced = []
-        for way in operator.ways:
-            if forced and way.name != forced:
+        for way in wanted:
+            if way.name in verdict.uncompiled or way.name in verdict.dropped:
                 continue
             try:
                 self._group()
@@ -125,7 +145,7 @@ class CustomRace(JointSteps):
         if forced and raced:
             verdict.winner = forced
         elif forced:
-            verdict.why_not = f"{forced} was dropped: {verdict.dropped.get(forced, 'it is not registered')}"
+            verdict.why_not = _why_forced_is_out(forced, verdict)
         elif raced:
             self._time(operator, raced, trials[0].operands, verdict)
         elif self._is_over:
@@ -144,29 +164,52 @@ class CustomRace(JointSteps):
         # The operands of two trials, with copies of those of one.
         need_bytes = 3 * sum(each.numel() * each.element_size() for each in tensors)
         race_memory.check(need_bytes, self._torch_device, self._place.size)
-        return [_Trial(made_operands(operator, values, self._place.rank, number)) for number in range(2)]
+        return [_Trial(custom_operands.made_operands(operator, values, self._place.rank, number)) for number in range(2)]
 
     def _body(self, operator: CustomOperator, operands: dict[str, Any]) -> torch.Tensor:
-        return operator.body(_copied(operands), self._own.group_name)
+        return operator.body(custom_operands.copied(operands), self._own.group_name)
+
+    def _compile(self, operator: CustomOperator, wanted: list[CustomWay], values: dict[str, Any], verdict: CustomVerdict) -> None:
+        """Compiles functions on all ranks, which takes no time of the race. A function that fails on one rank is left out on all."""
+        compiled = [each for each in wanted if each.is_compiled]
+        if not compiled or self._is_over:
+            return
+        begun_s = time.monotonic()
+        failed = self._forms.compile_all(operator, compiled, values, self._compile_s)
+        words = self._share_words("compiled", {"failed": failed})
+        seconds = time.monotonic() - begun_s
+        self._end_s += seconds
+        log.info("compiled %d functions of %s in %.1f s", len(compiled), operator.name, seconds)
+        for way in compiled:
+            reasons = [(rank, each["failed"][way.name]) for rank, each in enumerate(words) if way.name in each["failed"]]
+            for rank, reason in reasons[:1]:
+                # The next process may have the time.
+                left_out = verdict.dropped if reason == over_text(self._compile_s) else verdict.uncompiled
+                left_out[way.name] = f"rank {self._place.global_ranks[rank]}: {reason}"
+
+    def _call(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any]) -> Any:
+        if way.is_compiled:
+            return self._forms.run(operator, way, values, self._own, needs_code=True)
+        return operator.call(way, values, self._own.group_name)
 
     def _check(self, operator: CustomOperator, way: CustomWay, trials: list[_Trial]) -> None:
         """Runs a function on operands of two kinds. Raises ValueError or TypeError if it does not do the same as the body."""
         found = []
         for trial in trials:
-            given = _copied(trial.operands)
-            result = operator.call(way, given, self._own.group_name)
-            check_result(result, trial.expected, given)
+            given = custom_operands.copied(trial.operands)
+            result = self._call(operator, way, given)
+            custom_operands.check_result(result, trial.expected, given)
             for name, value in trial.operands.items():
                 if isinstance(value, torch.Tensor) and not torch.equal(value, given[name]):
                     raise ValueError(f"it has written to its argument {name}")
             found.append(result)
-        check_results_are_new(found)
+        custom_operands.check_results_are_new(found)
 
     def _time(self, operator: CustomOperator, raced: list[CustomWay], operands: dict[str, Any], verdict: CustomVerdict) -> None:
         try:
             name = self._group()
             calls = {_BODY: lambda: operator.body(operands, name)}
-            calls |= {way.name: lambda way=way: operator.call(way, operands, name) for way in raced}
+            calls |= {way.name: lambda way=way: self._call(operator, way, operands) for way in raced}
             times = self._try("race the functions", lambda: self._timed(calls))
         except DroppedOut as failure:
             verdict.why_not = str(failure)
@@ -182,78 +225,16 @@ class CustomRace(JointSteps):
         return Rounds(self._own, self._device).time(calls, limit_s, lambda: keeper.ends_tune)
 
 
+def _why_forced_is_out(forced: str, verdict: CustomVerdict) -> str:
+    if forced in verdict.uncompiled:
+        return f"{forced} was not compiled: {verdict.uncompiled[forced]}"
+    return f"{forced} was dropped: {verdict.dropped.get(forced, 'it is not registered')}"
+
+
 def winner_of(times: dict[str, list[float]], threshold: float) -> str:
     """The fastest choice that is faster than the body by more than the factor, beyond the noise; "" for the body."""
     faster = [each for each in times if each != _BODY and ratio_of(times[_BODY], times[each]).low > threshold]
     return min(faster, key=lambda each: statistics.median(times[each]), default="")
-
-
-def check_result(result: Any, expected: torch.Tensor, operands: dict[str, Any]) -> None:
-    """Raises TypeError or ValueError for a result of a function that is not the result of the body, value by value."""
-    if not isinstance(result, torch.Tensor):
-        raise TypeError(f"it has returned {type(result).__name__}, and the operator returns a tensor")
-    found, wanted = ((each.dtype, tuple(each.shape), each.device) for each in (result, expected))
-    if found != wanted:
-        raise ValueError(f"it has returned {_facts_text(*found)}, and the operator returns {_facts_text(*wanted)}")
-    memory = {each.untyped_storage().data_ptr() for each in operands.values() if isinstance(each, torch.Tensor) and each.numel()}
-    if result.numel() and result.untyped_storage().data_ptr() in memory:
-        raise ValueError("its result shares memory with an argument")
-    differs = (result != expected) & ~((result != result) & (expected != expected))
-    if bool(differs.any()):
-        place = differs.reshape(-1).nonzero()[0].item()
-        values = result.reshape(-1)[place].item(), expected.reshape(-1)[place].item()
-        raise ValueError(f"{int(differs.sum())} of {result.numel()} values are wrong; element {place} is {values[0]} and not {values[1]}")
-
-
-def check_results_are_new(results: list[torch.Tensor]) -> None:
-    """Raises ValueError if results of several calls, all of which are still there, lie in the same memory."""
-    memory = [each.untyped_storage().data_ptr() for each in results if each.numel()]
-    if len(set(memory)) < len(memory):
-        raise ValueError("its results of two calls share memory, and each call has to return a new tensor")
-
-
-def _facts_text(dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> str:
-    return f"{dtype} of {shape} on {device}"
-
-
-def made_operands(operator: CustomOperator, values: dict[str, Any], rank: int, trial: int = 0) -> dict[str, Any]:
-    """Arguments like those of a call, with tensors of small integers that are different on each rank and in each trial."""
-    made = dict(values)
-    for number, (name, value) in enumerate(values.items()):
-        if isinstance(value, torch.Tensor):
-            made[name] = _made_operand(operator, name, value, 1 + 1000 * (2 * rank + trial) + number)
-    return made
-
-
-def _made_operand(operator: CustomOperator, name: str, value: torch.Tensor, seed: int) -> torch.Tensor:
-    made = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
-    generate = operator.input_gen_fns.get(name)
-    if generate is not None:
-        given = generate(made)
-        is_like = isinstance(given, torch.Tensor) and (given.shape, given.dtype, given.device) == (value.shape, value.dtype, value.device)
-        if not is_like:
-            raise ValueError(f"the function of input_gen_fns for {name} has returned no tensor like the argument: {given!r:.100}")
-        return given if given.stride() == made.stride() else made.copy_(given)
-    if value.dtype.is_complex:
-        raise ValueError(f"its argument {name} is {value.dtype}; give a function of input_gen_fns for it")
-    generator = torch.Generator().manual_seed(seed)
-    # Integers may be indices, of which 0 and 1 are most likely valid.
-    low, high = (-_LARGEST.get(value.dtype, 1), _LARGEST.get(value.dtype, 1)) if value.dtype.is_floating_point else (0, 1)
-    return made.copy_(torch.randint(low, high + 1, value.shape, generator=generator, dtype=torch.int8))
-
-
-def _unlike_copies(values: dict[str, Any]) -> str:
-    """The name of a tensor whose copies have another layout: its elements overlap or lie apart. "" without one."""
-    for name, value in values.items():
-        if isinstance(value, torch.Tensor):
-            empty = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
-            if torch.empty_like(empty).stride() != value.stride():
-                return name
-    return ""
-
-
-def _copied(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
 
 
 # Calls.
@@ -271,6 +252,8 @@ class _Cells:
         self.layouts: dict[Any, tuple[int, ...]] = {}
         self.given_up: dict[str, str] = {}  # why no more shapes of an operator are measured
         self.own: Any = None  # the process group in which functions run
+        self.forms = CustomForms(process_group, device, f"cotune/{name}/{'cpu' if device < 0 else 'cuda'}/custom")
+        weakref.finalize(self, self.forms.forget)
 
     # Decisions.
 
@@ -283,7 +266,7 @@ class _Cells:
             why_not = self.given_up.get(operator.name, "")
             if self.shapes[operator.name] >= SHAPES_MAX:
                 why_not = why_not or f"{SHAPES_MAX} other shapes were measured"
-            if name := _unlike_copies(values):
+            if name := custom_operands.unlike_copies(values):
                 why_not = why_not or f"elements of its argument {name} overlap or lie apart"
             if why_not:
                 # Nothing is kept: shapes may be others in every call.
@@ -296,7 +279,8 @@ class _Cells:
 
     def _met(self, operator: CustomOperator, key: str, values: dict[str, Any], process_group: Any) -> CustomVerdict:
         settings = groups.tune_settings()
-        version = operator.version()
+        compile_s = settings.functions_compile_budget_s
+        version = operator.version(compile_s > 0)
         meeting = f"custom/{hashlib.sha256(f'{operator.name} {key}'.encode()).hexdigest()[:16]}"
         path = verdict_file.path_of(settings.database) if self.place.rank == 0 else ""
         digest = verdict_file.digest(
@@ -304,8 +288,9 @@ class _Cells:
         )
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
         word = {"version": version, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
-        word |= {"forced": (settings.force or {}).get(operator.name, ""), "numerics": settings.numerics}
-        share = self._share_of(operator, meeting)
+        forced, origin = settings.force_of_operator(operator.name)
+        word |= {"forced": forced, "force_origin": origin, "numerics": settings.numerics}
+        share = self._share_of(operator, meeting, compile_s)
         try:
             words = share("known", word)
         except TimeoutError as failure:
@@ -319,7 +304,7 @@ class _Cells:
             return CustomVerdict(why_not=self.given_up[operator.name])
         if why := _why_no_race(words):
             return CustomVerdict(why_not=why)
-        if (forced := _checked_force(operator, words)) == _BODY:
+        if (forced := _checked_force(operator, words, compile_s > 0)) == _BODY:
             return CustomVerdict(is_forced=True)
         verdict = None
         if words[0]["known"] and not forced:
@@ -327,7 +312,9 @@ class _Cells:
         elif not forced and not all(each["tunes"] for each in words):
             return CustomVerdict(why_not="tunes is off, and the verdict file has no verdict")
         limit_s = job_settings.autotune_timeout_s(settings.settings)
-        race = CustomRace(self.place, process_group, self.device, share, meeting, limit_s, BUDGET_S)
+        race = CustomRace(
+            self.place, process_group, self.device, share, meeting, limit_s, BUDGET_S, forms=self.forms, compile_s=compile_s
+        )
         with race.session(), _on_device(self.device):
             verdict = self._raced(race, operator, values, verdict, forced)
         # A function that was dropped is checked again by the next process: the reason may be gone.
@@ -350,15 +337,23 @@ class _Cells:
                 return CustomVerdict(why_not=str(failure))
         return verdict
 
-    def _share_of(self, operator: CustomOperator, meeting: str) -> Share:
+    def _share_of(self, operator: CustomOperator, meeting: str, compile_s: float) -> Share:
         def share(step: str, word: Word) -> list[Word]:
             what = f"called {operator.name} with the same shapes in a compiled graph"
-            # A rank that does not come may wait in the body's collectives already, whose timeout must not be over first.
-            return self.place.share(f"{meeting}/{step}", word, what, self.place.timeout_s / 2)[0]
+            # A rank that does not come may wait in the body's collectives already, whose timeout must not be over first. One that
+            # compiles longer than this rank comes.
+            limit_s = self.place.timeout_s / 2 + (compile_s if step == "compiled" else 0.0)
+            return self.place.share(f"{meeting}/{step}", word, what, limit_s)[0]
 
         return share
 
     # Results.
+
+    def run(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any]) -> Any:
+        """The result of the choice of the ranks, a function as it is or compiled."""
+        if way.is_compiled:
+            return self.forms.run(operator, way, values, self.own)
+        return operator.call(way, values, self.own.group_name)
 
     def laid_out(self, operator: CustomOperator, key: str, values: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
         """The result with the strides that compiled code expects: those of the body."""
@@ -381,13 +376,13 @@ def _why_no_race(words: list[Word]) -> str:
     return ""
 
 
-def _checked_force(operator: CustomOperator, words: list[Word]) -> str:
+def _checked_force(operator: CustomOperator, words: list[Word], compiles: bool = True) -> str:
     """The choice that the user forces, or "". Raises ValueError, on all ranks, if there is no such choice or the ranks differ."""
     forced = [each["forced"] for each in words]
-    where = f"option 'force' for {operator.name}"
+    where = f"{next((each['force_origin'] for each in words if each['forced']), '')} for {operator.name}"
     if len(set(forced)) > 1:
         raise ValueError(f"{where} differs between the ranks of the process group: {', '.join(map(repr, forced))}; give it on all of them")
-    names = [_BODY, *(way.name for way in operator.ways)]
+    names = [_BODY, *(way.name for way in operator.ways_with(compiles))]
     if forced[0] and forced[0] not in names:
         raise ValueError(f"{where} is {forced[0]!r}, and its choices are {', '.join(names)}")
     return forced[0]
@@ -436,8 +431,7 @@ def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
         decision = cells.decide(operator, key, values, process_group)
     if decision.way is None:
         return operator.body(values, name)
-    result = operator.call(decision.way, values, cells.own.group_name)
-    return cells.laid_out(operator, key, values, result)
+    return cells.laid_out(operator, key, values, cells.run(operator, decision.way, values))
 
 
 def _device_of(values: dict[str, Any]) -> int:
@@ -450,7 +444,7 @@ def _cells_of(name: str, process_group: Any, device: int) -> _Cells | None:
     with _lock:
         of_group = _cells.setdefault(process_group, {})
         if device not in of_group:
-            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group) or function_choices.is_own(name)
+            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group) or function_groups.is_own(name)
             of_group[device] = None if is_alone else _Cells(name, process_group, device)
         return of_group[device]
 

@@ -15,14 +15,14 @@ import hashlib
 import re
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from cotune.constants import Collective, DType, Reduction
-from cotune.functions import Function, FunctionCall, FunctionGroup, Functions
-from cotune.torch import compat, compiled_functions, declarations
+from cotune.functions import Function, FunctionCall, Functions
+from cotune.torch import compat, compiled_functions, declarations, function_groups
 
 # The name under which the functions are listed: "python/ring?chunk_size=65536".
 NAME = "python"
@@ -200,7 +200,7 @@ def functions_of(process_group: Any, store: Any, prefix: str, forms: Any | None 
     ways = registered(compiles=forms is not None)
     if not ways:
         return None
-    groups = _Groups(process_group, store, prefix, forms)
+    groups = function_groups.Groups(process_group, store, prefix, forms)
     return Functions(
         functions=[_function(each) for each in ways],
         name=NAME,
@@ -208,89 +208,6 @@ def functions_of(process_group: Any, store: Any, prefix: str, forms: Any | None 
         open=groups.open,
         close=groups.close,
     )
-
-
-def is_own(name: str) -> bool:
-    """Returns true if a process group was made for functions."""
-    return name in _own_groups
-
-
-def note_own(name: str) -> None:
-    """Notes the name of a process group whose collectives are none of the user's."""
-    _own_groups.add(name)
-
-
-# The names of the process groups that exist for functions; collectives in them are none of the user's.
-_own_groups: set[str] = set()
-
-
-@dataclasses.dataclass(eq=False)
-class _OwnGroup:
-    """A process group for functions.
-
-    Attributes:
-      process_group: the group.
-      forms: runs compiled functions.
-      lock: is held to change `running`.
-      running: how many functions run in it now.
-      is_closed: no function begins any more.
-    """
-
-    process_group: Any
-    forms: Any | None = None
-    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
-    running: int = 0
-    is_closed: bool = False
-
-    @contextlib.contextmanager
-    def use(self) -> Iterator[None]:
-        with self.lock:
-            self.running += 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.running -= 1
-                self._end_if_unused()
-
-    def close(self) -> None:
-        """Ends the connections, so that functions of other ranks do not wait for this one, when no function uses them."""
-        with self.lock:
-            self.is_closed = True
-            self._end_if_unused()
-
-    def _end_if_unused(self) -> None:
-        # destroy_process_group() of the user ends all groups.
-        name = self.process_group.group_name
-        if self.is_closed and self.running == 0 and compat.resolve_group(name) is self.process_group:
-            torch.distributed.destroy_process_group(self.process_group)
-            _own_groups.discard(name)
-
-
-class _Groups:
-    """Makes the process groups in which functions communicate, one for each attempt."""
-
-    def __init__(self, process_group: Any, store: Any, prefix: str, forms: Any | None):
-        self._process_group = process_group
-        self._forms = forms
-        self._store = store
-        self._prefix = prefix
-        self._global_ranks = compat.global_ranks(process_group)
-        self._backend = compat.backend_to_repeat(process_group)
-
-    def open(self, made: FunctionGroup) -> Any:
-        ranks = [self._global_ranks[each] for each in made.job_ranks]
-        timeout_s = compat.group_timeout_s(self._process_group, -1 if made.device is None else made.device)
-        if made.device is None:
-            # Each call sets a timeout of its own. That of NCCL stays, because PyTorch ends the process when it is over.
-            timeout_s = min(timeout_s, max(made.timeout_s, 1.0))
-        name = f"{self._prefix}/{made.name}"
-        group = compat.make_group(ranks, made.rank, self._backend, self._store, name, timeout_s)
-        _own_groups.add(name)
-        return _OwnGroup(group, self._forms)
-
-    def close(self, own: _OwnGroup) -> None:
-        own.close()
 
 
 def _function(way: Registered) -> Function:
@@ -322,6 +239,7 @@ class _Runner:
             # The operand is that of the call, and functions may write to theirs.
             result = self._result(call, _tensor(call.send).clone())
             _tensor(call.recv).copy_(result.reshape(-1))
+            call.group.note_enqueued()
             return None
 
     def _result(self, call: FunctionCall, operand: torch.Tensor) -> torch.Tensor:

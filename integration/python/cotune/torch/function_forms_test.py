@@ -13,8 +13,9 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 
 import cotune.torch
 from cotune.torch import compat, compiled_functions, declarations, function_choices
+from cotune.torch.compiled_form import NotCompiled, in_thread
 from cotune.torch.custom_op_autotuning import CustomOpConfig
-from cotune.torch.function_forms import Forms, NotCompiled, Size, in_thread
+from cotune.torch.function_forms import Forms, Size
 
 _library = torch.library.Library("cotune_forms", "DEF")
 _library.define("total(Tensor x, str group_name) -> Tensor")
@@ -171,7 +172,7 @@ class FormsTest(unittest.TestCase):
             self.run_at(way, 8)
         self.assertFalse(self.forms.knows(size), "what is left of the call may use the name")
         self.assertEqual(self.compile(way, 8), "")
-        self.assertNotEqual(next(iter(self.forms._forms.values()))._group_name, first._group_name)
+        self.assertNotEqual(next(iter(self.forms._forms.values())).group_name, first.group_name)
 
     def test_what_dynamo_has_forgotten_is_compiled_again(self) -> None:
         way = self.way(by_operator)
@@ -184,7 +185,7 @@ class FormsTest(unittest.TestCase):
         way = self.way(by_chunks)
         for count in (8, 24):
             self.assertEqual(self.compile(way, count), "")
-            name = next(iter(self.forms._forms.values()))._group_name
+            name = next(iter(self.forms._forms.values())).group_name
             self.assertIsNone(compat.resolve_group(name), "collectives would do nothing in the group for traces")
             self.run_at(way, count)
             self.assertIs(compat.resolve_group(name), self.group)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cotune.torch import function_choices, groups, report, sizes
+from cotune.torch.compiled_form import in_thread
 from cotune.torch.function_choices import Registered
-from cotune.torch.function_forms import Forms, Size, in_thread
+from cotune.torch.function_forms import Forms, Size
 from cotune.torch.log import log
 from cotune.torch.manifest import Entry
 from cotune.torch.program_text import ALL, ONE, SHARE, parse
@@ -27,7 +28,8 @@ Share = Callable[[str, dict[str, Any]], list[dict[str, Any]]]
 def compiled(entry: groups.GroupEntry | None, programs: list[Entry], share: Share) -> Iterator[None]:
     """Compiles the functions for a tune of these programs, which runs in the block. Collective over the ranks.
 
-    A size that the tuned database knows is not measured, and needs only the functions that have won.
+    A size that the tuned database knows is not measured, unless its times were unsteady or the functions were not there, and
+    needs only the functions that have won.
     """
     forms = None if entry is None or entry.group is None else entry.forms
     if forms is None:
@@ -80,13 +82,12 @@ class _Stage:
                         log.warning("%s runs as it is: %s", size.name, reason)
 
     def _unmeasured(self, programs: list[Entry]) -> list[tuple[str, int]]:
-        """The programs and rows that no result of an earlier tune is known of."""
+        """The programs and rows that the next tune measures."""
         found = []
         for program in programs:
             for rows in program.rows:
                 answer = self._explained(program.text, rows)
-                is_known = answer is not None and answer["source"] == "table" and report.measured_size(answer) is not None
-                if not (is_known or (answer is not None and answer["source"] == "forced")):
+                if answer is None or not (answer["source"] == "forced" or report.is_known(answer)):
                     found.append((program.text, rows))
         return found
 

@@ -30,6 +30,7 @@ from cotune.torch import (
     compat,
     function_choices,
     function_forms,
+    function_groups,
     job_settings,
     library,
     option_values,
@@ -105,6 +106,16 @@ class TuneSettings:
         """The part of `force` that concerns groups of cotune, which know no custom operators."""
         found = {name: choice for name, choice in (self.force or {}).items() if "::" not in name}
         return self.force if not self.force else found or None
+
+    def force_of_operator(self, name: str) -> tuple[str, str]:
+        """The choice that the user gives a custom operator that is not declared, "" for none, and the place that gives it.
+
+        The option counts more than the setting `force`.
+        """
+        if name in (self.force or {}):
+            return self.force[name], "option 'force'"
+        _, of_operators, origin = settings_file.force_parts()
+        return of_operators.get(name, ""), origin or "option 'force'"
 
     def budgets_s(self) -> tuple[float, float]:
         """The budget of the first tune of a group, and that of each later one; 0: the setting `budget`."""
@@ -431,7 +442,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 def _forces() -> bool:
     """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force_of_collectives is not None or settings_file.given("force_choice") is not None
+    return _settings.force_of_collectives is not None or settings_file.force_parts()[0] != ""
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:
@@ -576,7 +587,7 @@ def resolve(name: str, device: int) -> None:
     drop_stale()
     process_group = process_group_of(name)
     with torch.cuda.device(device) if device >= 0 else torch.no_grad():
-        if function_choices.is_own(name):
+        if function_groups.is_own(name):
             # Functions that race for a collective do not run programs themselves.
             entry = GroupEntry(name, _place(device), None, "it belongs to functions that race")
         elif reason := _why_plain(process_group.size(), compat.group_backend(process_group), device):
@@ -584,7 +595,7 @@ def resolve(name: str, device: int) -> None:
         else:
             entry = _make(name, process_group, device)
     if entry.group is None:
-        is_news = process_group.rank() == 0 and not function_choices.is_own(name)
+        is_news = process_group.rank() == 0 and not function_groups.is_own(name)
         log.log(
             logging.WARNING if is_news else logging.INFO,
             "programs of process group %r run by PyTorch's own collectives, on all of its ranks: %s",

@@ -21,22 +21,7 @@ import torch.distributed as dist
 from cotune.constants import Result
 from cotune.errors import CotuneError, UsageError
 from cotune.torch import compat, groups, meeting
-
-
-class Ranks:
-    """A process group of two as far as a meeting needs one."""
-
-    def __init__(self, rank: int, store: Any):
-        self._rank, self._store = rank, store
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return 2
-
-    def get_group_store(self) -> Any:
-        return self._store
+from cotune.torch.testing.process_group import StandInGroup, ranks_of_group
 
 
 class FakeGroup:
@@ -51,8 +36,7 @@ class FakeGroup:
 
 class MeetingTest(unittest.TestCase):
     def setUp(self) -> None:
-        store = dist.HashStore()
-        self.ranks = [Ranks(rank, store) for rank in range(2)]
+        self.ranks = ranks_of_group()
         patches = [
             mock.patch.object(meeting, "LATE_S", 0.1),
             mock.patch.object(groups, "_WORD_GRACE_S", 0.1),
@@ -248,7 +232,7 @@ class ProcessGroupTest(unittest.TestCase):
         words: list[list[Any]] = [[], []]
 
         def use(rank: int) -> None:
-            ranks = Ranks(rank, store)
+            ranks = StandInGroup(rank, store)
             for device in ((0, 1), (1, 0))[rank]:
                 place = meeting.Place("g", ranks, device)
                 words[rank] += place.share("ready", {"device": device}, "come")[0]
@@ -260,7 +244,7 @@ class ProcessGroupTest(unittest.TestCase):
             for thread in threads:
                 thread.join()
         self.assertEqual(words, [[{"device": 0}, {"device": 1}, {"device": 1}, {"device": 0}]] * 2)
-        place = meeting.Place("g", Ranks(0, store), 1)
+        place = meeting.Place("g", StandInGroup(0, store), 1)
         self.assertFalse(place.store.check(["ready/1/0"]))
 
     def test_backends_as_pytorch_writes_them(self) -> None:
@@ -286,7 +270,7 @@ class ProcessGroupTest(unittest.TestCase):
         ):
             with self.subTest(backend=backend, device=device):
                 self.assertEqual(groups._why_plain(size, backend, device), reason)
-        process_group = Ranks(0, dist.HashStore())
+        process_group = StandInGroup()
         with (
             mock.patch.object(compat, "resolve_group", lambda name: process_group),
             mock.patch.object(compat, "group_backend", lambda group: "cuda:nccl"),

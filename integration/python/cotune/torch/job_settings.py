@@ -134,5 +134,34 @@ _AUTOTUNE_TIMEOUT_S = 30.0
 
 
 def autotune_timeout_s(chosen: Mapping[str, Any]) -> float:
-    """The deadline of one measurement, as far as the options of cotune and of Inductor give it."""
-    return float(with_defaults(chosen).get("collective_autotune_timeout", _AUTOTUNE_TIMEOUT_S))
+    """The deadline of one measurement: that of the options, of the variable or the settings file, or of Inductor, in this order."""
+    found = with_defaults(chosen).get("collective_autotune_timeout")
+    if found is None:
+        found = _given_timeout_s()
+    return float(found)
+
+
+def _given_timeout_s() -> float:
+    """The deadline of the variable or the settings file. A text that is none is the default: groups of cotune refuse it."""
+    given = settings_file.given("collective_autotune_timeout")
+    if given is None:
+        return _AUTOTUNE_TIMEOUT_S
+    least, most = _TIMEOUT_S
+    try:
+        seconds = settings_file.seconds(given.value)
+    except ValueError as failure:
+        _warn_of_timeout(given, str(failure))
+        return _AUTOTUNE_TIMEOUT_S
+    if not least <= seconds <= most:
+        _warn_of_timeout(given, f"{given.value!r} is not from 1ms to 1h")
+        return _AUTOTUNE_TIMEOUT_S
+    return seconds
+
+
+@functools.cache
+def _warn_of_timeout(given: settings_file.Given, why: str) -> None:
+    log.log(
+        logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+        "collective_autotune_timeout (%s) is left out: %s; functions and PyTorch's forms are measured with a deadline of %g s",
+        given.origin, why, _AUTOTUNE_TIMEOUT_S,
+    )  # fmt: skip

@@ -183,6 +183,30 @@ min_rounds = 9
             with mock.patch.dict(os.environ, COTUNE_FORCE_CHOICE="all_reduce=host/tree"):
                 self.assertEqual(settings_file.given("force_choice"), settings_file.Given("all_reduce=host/tree", "COTUNE_FORCE_CHOICE"))
 
+    def test_durations(self) -> None:
+        for text, seconds in (("500ms", 0.5), ("30s", 30), ("5m", 300), ("2.5", 2.5), ("1h", 3600), ("1000000us", 1), ("5.", 5), (".5s", 0.5)):
+            self.assertAlmostEqual(settings_file.seconds(text), seconds)
+        for text in ("", "s", "-1s", "1 s", "1e3", "5d", "0x1", "1s2"):
+            with self.subTest(text=text), self.assertRaisesRegex(ValueError, "is not a duration"):
+                settings_file.seconds(text)
+
+    def test_the_deadline_of_a_measurement(self) -> None:
+        timeout_s = job_settings.autotune_timeout_s
+        self.assertEqual(timeout_s({}), 30)
+        with settings_file_of("collective_autotune_timeout = 7s\n") as path:
+            self.assertEqual(timeout_s({}), 7)
+            with config.patch(collective_benchmark_timeout=9.0):
+                self.assertEqual(timeout_s({}), 7, "Inductor's option counts less than the file")
+            with mock.patch.dict(os.environ, COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT="1500ms"):
+                self.assertEqual(timeout_s({}), 1.5, "the variable counts more than the file")
+                self.assertEqual(timeout_s({"collective_autotune_timeout": 4}), 4, "and the option more than both")
+            for wrong, why in (("soon", "'soon' is not a duration"), ("0", "'0' is not from 1ms to 1h"), ("2h", "'2h' is not from")):
+                path.write_text(f"# comment\ncollective_autotune_timeout = {wrong}\n")
+                with self.assertLogs("cotune.torch", "WARNING") as logged:
+                    self.assertEqual([timeout_s({}), timeout_s({})], [30, 30])
+                (line,) = logged.output
+                self.assertIn(f"({path}:2) is left out: {why}", line)
+
     def test_the_place_of_the_file(self) -> None:
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, HOME=folder, clear=True):
             self.assertIsNone(settings_file.path())

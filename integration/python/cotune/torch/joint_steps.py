@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cotune.torch import compat, function_choices
+from cotune.torch import compat, function_groups
 from cotune.torch.log import log
 from cotune.torch.meeting import Place, Word
 
@@ -173,7 +173,7 @@ class JointSteps:
 
     def _open(self) -> None:
         name = f"cotune/{self._place.name}/{self._torch_device.type}/{self._name}/{next(self._groups)}"
-        function_choices.note_own(name)
+        function_groups.note_own(name)
         timeout_s = self._timeout_s if self._device < 0 else self._place.timeout_s
         self._own = compat.make_group(
             self._place.global_ranks, self._place.rank, compat.backend_to_repeat(self._process_group), self._place.store,

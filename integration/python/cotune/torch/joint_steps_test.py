@@ -7,32 +7,12 @@ import unittest
 from typing import Any
 from unittest import mock
 
-import torch.distributed as dist
-
 from cotune.torch import compat, joint_steps
 from cotune.torch.joint_steps import DroppedOut, JointSteps
 from cotune.torch.meeting import Place
+from cotune.torch.testing.process_group import StandInGroup, ranks_of_group
 
 _WAIT_S = 10.0
-
-
-class Ranks:
-    """A process group as far as a meeting needs one. `aborted` is set when somebody ends its collectives."""
-
-    group_name = "own"
-
-    def __init__(self, rank: int, store: Any):
-        self._rank, self._store = rank, store
-        self.aborted = threading.Event()
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return 2
-
-    def get_group_store(self) -> Any:
-        return self._store
 
 
 class JointStepsTest(unittest.TestCase):
@@ -48,15 +28,14 @@ class JointStepsTest(unittest.TestCase):
         ):
             each.start()
             self.addCleanup(each.stop)
-        store = dist.HashStore()
-        self.groups = [Ranks(rank, store) for rank in range(2)]
+        self.groups = ranks_of_group()
         self.steps = [self.steps_of(group) for group in self.groups]
 
-    def abort(self, group: Ranks) -> None:
+    def abort(self, group: StandInGroup) -> None:
         self.aborts.append(group.rank())
         group.aborted.set()
 
-    def steps_of(self, group: Ranks) -> JointSteps:
+    def steps_of(self, group: StandInGroup) -> JointSteps:
         place = Place("g", group, 0)
         made = JointSteps(place, group, 0, lambda step, word: place.share(f"m/{step}", word, "come")[0], "m", 30.0, 30.0)
         made._own = group

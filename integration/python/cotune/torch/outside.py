@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import Any
 
-from cotune.torch import compat, function_choices
+from cotune.torch import compat, function_groups
 
 _lock = threading.Lock()
 # The number of collectives of each process group that the operators of cotune have made by PyTorch.
@@ -49,7 +49,7 @@ def count() -> OutsideCount:
     """The collectives so far."""
     found = OutsideCount()
     for name, group in compat.named_process_groups().items():
-        if "fake" in compat.group_backend(group) or function_choices.is_own(name):
+        if "fake" in compat.group_backend(group) or function_groups.is_own(name):
             continue
         found.groups += 1
         made = compat.collectives_made(group)

@@ -114,6 +114,15 @@ def measured_size(answer: dict[str, Any]) -> dict[str, Any] | None:
     return next((each for each in answer["measured"] or [] if each["bytes"] == answer["bytes"]), None)
 
 
+def is_known(answer: dict[str, Any]) -> bool:
+    """Returns true if the tuned database has a result for the size of the call that the next tune takes as it is.
+
+    A size whose times were unsteady is measured again, and so is one that was measured without one of the backends.
+    """
+    size = measured_size(answer)
+    return answer["source"] == "table" and size is not None and not size["unsteady"] and not size["not_raced"]
+
+
 def _functions_behind(timed: list[dict[str, Any]], choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The user's own functions that are not among the first choices: with their times, and then those that have none."""
     slower = [each for each in timed[_CHOICES_MAX:] if _is_function(each)]

@@ -16,6 +16,8 @@ _LINE = re.compile(r"""\s*(?P<name>[\w.-]+)\s*=\s*(?:"(?P<double>(?:\\.|[^"\\])*
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"(\d+)([KMGT]?)"
 _RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)(?P<unit>[KMGT]?)))?)?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s|m|h|)")
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 # The largest size that a setting may have, and more sizes than any tune has.
 _SIZE_BYTES_MAX = 2**40
 _SIZES_MAX = 1000
@@ -40,6 +42,21 @@ def given(name: str) -> Given | None:
             return Given(value, variable)
     in_file = _in_file()
     return next((in_file[each] for each in names if each in in_file), None)
+
+
+def force_parts() -> tuple[str, dict[str, str], str]:
+    """The setting force_choice: its elements that name collectives, the choices of custom operators by their names, and its origin."""
+    found = given("force_choice")
+    if found is None:
+        return "", {}, ""
+    of_collectives, of_operators = [], {}
+    for element in found.value.split(","):
+        name, equals, choice = element.partition("=")
+        if equals and "::" in name:
+            of_operators[name.strip()] = choice.strip()
+        else:
+            of_collectives.append(element)
+    return ",".join(of_collectives), of_operators, found.origin
 
 
 def path() -> pathlib.Path | None:
@@ -78,6 +95,14 @@ def _value(matched: re.Match[str]) -> str:
     if matched["double"] is not None:
         return re.sub(r"\\(.)", r"\1", matched["double"])
     return matched["single"] if matched["single"] is not None else matched["bare"].strip()
+
+
+def seconds(text: str) -> float:
+    """The seconds of a text such as "500ms", "30s" or "5m"; a number without a unit is seconds. Raises ValueError for another text."""
+    matched = _DURATION.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"{text!r} is not a duration; write a number and a unit, for example 500ms, 30s or 5m")
+    return float(matched[1]) * _UNITS_S[matched[2]]
 
 
 def sizes_bytes(text: str) -> tuple[int, ...]:

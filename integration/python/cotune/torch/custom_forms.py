@@ -1,0 +1,153 @@
+"""The functions for operators that are not declared, compiled by Inductor for the ranks of one process group.
+
+A function is compiled at the meeting of the ranks for operands of new shapes (custom_race.py), once for each: one graph may fit
+several shapes. A call of a model compiles nothing, but for the first one after torch._dynamo.reset().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from cotune.torch import compat, compiled_functions
+from cotune.torch.compiled_form import Form, NotCompiled, in_thread, reason_of
+from cotune.torch.custom_choices import CustomOperator, CustomWay
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operand:
+    """All of a tensor but its values."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Operand:
+        return cls(tuple(tensor.size()), tensor.stride(), tensor.dtype, tensor.device)
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
+
+
+@dataclasses.dataclass
+class _Compiled:
+    """A form, the operands for which it was compiled by the keys of their calls, and the reasons for which it was not."""
+
+    form: Form
+    operands: dict[str, list[_Operand]] = dataclasses.field(default_factory=dict)
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class CustomForms:
+    """The compiled functions of one process group on one device. All ranks compile the same functions in the same order."""
+
+    def __init__(self, process_group: Any, device: int, prefix: str):
+        """`prefix`: begins the names of process groups in compiled code; no other group has it, and it is equal in each process."""
+        self._process_group = weakref.ref(process_group)
+        self._device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
+        self._prefix = prefix
+        self._numbers = itertools.count()
+        self._forms: dict[tuple[str, str, str], _Compiled] = {}
+
+    def compile_all(self, operator: CustomOperator, ways: Iterable[CustomWay], values: dict[str, Any], limit_s: float) -> dict[str, str]:
+        """Compiles functions for the arguments of a call, and returns why some of them cannot be compiled, by their names.
+
+        None begins after `limit_s`.
+        """
+        found: dict[str, str] = {}
+        end_s = time.monotonic() + limit_s
+
+        def compile_each() -> None:
+            for way in ways:
+                is_late = time.monotonic() > end_s
+                reason = over_text(limit_s) if is_late else self._compile(operator, way, values)
+                if reason:
+                    found[way.name] = reason
+
+        in_thread(compile_each)  # one after the other, as PyTorch compiles
+        return found
+
+    def run(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any], process_group: Any, needs_code: bool = False) -> Any:
+        """Runs a function compiled, or as it is if no graph fits. Raises NotCompiled in that case with `needs_code`."""
+        made = self._forms.get(_place(operator, way, values))
+        key = operator.key_of(values)
+        reason = "it was not compiled for these operands" if made is None else made.failed.get(key, "")
+        if reason and needs_code:
+            raise NotCompiled(reason)
+        if not reason and not made.form.is_unfinished and not made.form.is_there():
+            in_thread(lambda: self._compile_again(made))
+            reason = made.failed.get(key, "")
+        if reason or made.form.is_unfinished:
+            return operator.call(way, values, process_group.group_name)
+        with compiled_functions.settings_of_new_thread():
+            operands = [_as_compiled(each) for each in values.values() if isinstance(each, torch.Tensor)]
+            return compat.waited(made.form.run(operands, process_group, needs_code))
+
+    def forget(self) -> None:
+        """Forgets all forms, when their process group is gone."""
+        forms, self._forms = list(self._forms.values()), {}
+        for each in forms:
+            each.form.forget()
+
+    def _compile(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any]) -> str:
+        place, key = _place(operator, way, values), operator.key_of(values)
+        made = self._forms.get(place)
+        if made is None or made.form.is_unfinished:
+            group_name = f"{self._prefix}/form{next(self._numbers)}"
+            made = self._forms[place] = _Compiled(Form(_of_tensors(operator, way, values, group_name), way.options, group_name))
+        return self._compile_for(made, key, [_Operand.of(each) for each in values.values() if isinstance(each, torch.Tensor)])
+
+    def _compile_for(self, made: _Compiled, key: str, operands: list[_Operand]) -> str:
+        try:
+            with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
+                made.form.compile([each.empty() for each in operands], self._process_group())
+            made.operands[key] = operands
+            made.failed.pop(key, None)
+        except Exception as failure:  # noqa: BLE001  compiling code of the user may raise anything
+            made.failed[key] = reason_of(failure)
+        return made.failed.get(key, "")
+
+    def _compile_again(self, made: _Compiled) -> None:
+        """Compiles what torch._dynamo.reset() has forgotten. A function for which that fails runs as it is."""
+        for key, operands in list(made.operands.items()):
+            self._compile_for(made, key, operands)
+
+
+def over_text(limit_s: float) -> str:
+    """The reason for which a function was not compiled in time."""
+    return f"functions_compile_budget_s was over, which is {limit_s:g} s"
+
+
+def _as_compiled(operand: torch.Tensor) -> torch.Tensor:
+    """The same values in a tensor like those for which functions are compiled: no parameter, and not of the inference mode."""
+    return operand.clone() if operand.is_inference() else operand.detach()
+
+
+def _place(operator: CustomOperator, way: CustomWay, values: dict[str, Any]) -> tuple[str, str, str]:
+    """The operator, the function and all of a call that is a constant in its compiled code."""
+    kinds = {name: "" if isinstance(value, torch.Tensor) else repr(value) for name, value in values.items() if name != operator.group}
+    return operator.name, way.name, repr(kinds)
+
+
+def _of_tensors(operator: CustomOperator, way: CustomWay, values: dict[str, Any], group_name: str) -> Callable[..., Any]:
+    """The function as one of the tensors of a call alone, in the order of the arguments."""
+    tensors = [name for name, value in values.items() if isinstance(value, torch.Tensor)]
+    leading, named = operator.arguments_of(way, {**values, **{name: place for place, name in enumerate(tensors)}}, group_name)
+    by_name = {name: tensors.index(name) for name in named if name in tensors}
+    constants = {name: value for name, value in named.items() if name not in tensors}
+    run = way.run
+
+    def call(*operands: torch.Tensor) -> Any:
+        first = [None if place is None else operands[place] for place in leading]
+        return run(*first, **{name: operands[place] for name, place in by_name.items()}, **constants)
+
+    return call
