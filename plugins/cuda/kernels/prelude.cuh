@@ -206,9 +206,9 @@ __device__ __forceinline__ unsigned long long GlobalTimerNs() {
   return now;
 }
 
-// Reads a word of each 64 bytes of a kernel's arguments, a line of the constant cache. Of long ones
-// (a bucket's, of which a thread uses a part) only the first: reading all lines took 0.2 us of a
-// call of 6.
+// Reads a word of each 64 bytes of a kernel's arguments, a line of the constant cache. A thread
+// uses a part of long arguments (a bucket's) only, so that their first line is enough: reading all
+// lines took 0.2 us of a call of 6.
 template <typename Arguments>
 __device__ __forceinline__ unsigned int ReadEachLine(const Arguments& a) {
   constexpr unsigned int kWordsOfLine = 16;
