@@ -116,6 +116,12 @@ def _with_own_code(function: Any, name: str) -> Callable[..., Any]:
     return types.FunctionType(code, function.__globals__, name, None, function.__closure__)
 
 
+def is_of_function(failure: Exception) -> bool:
+    """Returns true if a compilation that failed fails in each process: the function is the cause, and not a full disk or a
+    missing compiler."""
+    return isinstance(failure, (NotCompiled, torch._dynamo.exc.Unsupported, torch._dynamo.exc.TorchRuntimeError))
+
+
 def reason_of(failure: Exception) -> str:
     """The reason for which a function cannot be compiled, in one line: Dynamo's errors are pages of text."""
     if isinstance(failure, NotCompiled):

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from cotune.torch import compat, compiled_functions
-from cotune.torch.compiled_form import Form, NotCompiled, in_thread, reason_of
+from cotune.torch.compiled_form import Form, NotCompiled, in_thread, is_of_function, reason_of
 from cotune.torch.custom_choices import CustomOperator, CustomWay
 
 
@@ -57,19 +57,24 @@ class CustomForms:
         self._prefix = prefix
         self._numbers = itertools.count()
         self._forms: dict[tuple[str, str, str], _Compiled] = {}
+        self.lasting: set[str] = set()
 
     def compile_all(self, operator: CustomOperator, ways: Iterable[CustomWay], values: dict[str, Any], limit_s: float) -> dict[str, str]:
         """Compiles functions for the arguments of a call, and returns why some of them cannot be compiled, by their names.
 
-        None begins after `limit_s`.
+        None begins after `limit_s`. `lasting` has the names of those that no process can compile.
         """
         found: dict[str, str] = {}
+        self.lasting.clear()
         end_s = time.monotonic() + limit_s
 
         def compile_each() -> None:
             for way in ways:
                 is_late = time.monotonic() > end_s
-                reason = over_text(limit_s) if is_late else self._compile(operator, way, values)
+                try:
+                    reason = over_text(limit_s) if is_late else self._compile(operator, way, values)
+                except Exception as failure:  # noqa: BLE001  code of the user may raise anything
+                    reason = reason_of(failure)
                 if reason:
                     found[way.name] = reason
 
@@ -104,9 +109,13 @@ class CustomForms:
         if made is None or made.form.is_unfinished:
             group_name = f"{self._prefix}/form{next(self._numbers)}"
             made = self._forms[place] = _Compiled(Form(_of_tensors(operator, way, values, group_name), way.options, group_name))
-        return self._compile_for(made, key, [_Operand.of(each) for each in values.values() if isinstance(each, torch.Tensor)])
+        operands = [_Operand.of(each) for each in values.values() if isinstance(each, torch.Tensor)]
+        failure = self._compile_for(made, key, operands)
+        if failure is not None and is_of_function(failure):
+            self.lasting.add(way.name)
+        return made.failed.get(key, "")
 
-    def _compile_for(self, made: _Compiled, key: str, operands: list[_Operand]) -> str:
+    def _compile_for(self, made: _Compiled, key: str, operands: list[_Operand]) -> Exception | None:
         try:
             with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
                 made.form.compile([each.empty() for each in operands], self._process_group())
@@ -114,7 +123,8 @@ class CustomForms:
             made.failed.pop(key, None)
         except Exception as failure:  # noqa: BLE001  compiling code of the user may raise anything
             made.failed[key] = reason_of(failure)
-        return made.failed.get(key, "")
+            return failure
+        return None
 
     def _compile_again(self, made: _Compiled) -> None:
         """Compiles what torch._dynamo.reset() has forgotten. A function for which that fails runs as it is."""

@@ -118,6 +118,7 @@ class CustomFormsTest(unittest.TestCase):
         way = self.register(breaks)
         reason = self.compile(way, self.values())[way.name]
         self.assertRegex(reason, "Inductor cannot compile the function: Unsupported: .*graph_break")
+        self.assertEqual(self.forms.lasting, {way.name})
         with self.assertRaisesRegex(NotCompiled, "graph_break"):
             self.run_with(way, self.values())
         self.assertEqual(self.run_with(way, self.values(), needs_code=False), [1.0])
@@ -127,6 +128,13 @@ class CustomFormsTest(unittest.TestCase):
         with self.assertRaisesRegex(NotCompiled, "not compiled for these operands"):
             self.run_with(way, self.values())
         self.assertEqual(self.run_with(way, self.values(), needs_code=False), [2.0])
+
+    def test_a_failure_that_another_process_may_not_have_does_not_last(self) -> None:
+        way = self.register(mixed)
+        with mock.patch("cotune.torch.compiled_form.Form.compile", side_effect=OSError(28, "No space left on device")):
+            self.assertIn("No space left on device", self.compile(way, self.values())[way.name])
+        self.assertEqual(self.forms.lasting, set())
+        self.assertEqual(self.compile(way, self.values()), {})
 
     def test_nothing_is_compiled_after_the_time_is_over(self) -> None:
         way = self.register(mixed)

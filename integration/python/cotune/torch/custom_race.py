@@ -37,7 +37,7 @@ from cotune.torch import (
     verdict_file,
 )
 from cotune.torch.custom_choices import CustomOperator, CustomWay
-from cotune.torch.custom_forms import CustomForms, over_text
+from cotune.torch.custom_forms import CustomForms
 from cotune.torch.joint_steps import DroppedOut, JointSteps, Share
 from cotune.torch.log import log
 from cotune.torch.meeting import Place, Word
@@ -176,15 +176,15 @@ class CustomRace(JointSteps):
             return
         begun_s = time.monotonic()
         failed = self._forms.compile_all(operator, compiled, values, self._compile_s)
-        words = self._share_words("compiled", {"failed": failed})
+        words = self._share_words("compiled", {"failed": failed, "lasting": sorted(self._forms.lasting)})
         seconds = time.monotonic() - begun_s
         self._end_s += seconds
         log.info("compiled %d functions of %s in %.1f s", len(compiled), operator.name, seconds)
         for way in compiled:
             reasons = [(rank, each["failed"][way.name]) for rank, each in enumerate(words) if way.name in each["failed"]]
             for rank, reason in reasons[:1]:
-                # The next process may have the time.
-                left_out = verdict.dropped if reason == over_text(self._compile_s) else verdict.uncompiled
+                # The next process may have the time, or the disk that is not full.
+                left_out = verdict.uncompiled if way.name in words[rank]["lasting"] else verdict.dropped
                 left_out[way.name] = f"rank {self._place.global_ranks[rank]}: {reason}"
 
     def _call(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any]) -> Any:
@@ -284,8 +284,9 @@ class _Cells:
         meeting = f"custom/{hashlib.sha256(f'{operator.name} {key}'.encode()).hexdigest()[:16]}"
         path = verdict_file.path_of(settings.database) if self.place.rank == 0 else ""
         digest = verdict_file.digest(
-            f"{version} {key}", 0, self.place.size, self.device, compat.group_backend(process_group), "", ""
-        )
+            f"{version} {key}", 0, self.place.size, self.device, compat.group_backend(process_group), "",
+            compat.options_text(compat.inductor_options()) if compile_s > 0 else "",
+        )  # fmt: skip
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
         word = {"version": version, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
         forced, origin = settings.force_of_operator(operator.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ from cotune.functions import FunctionGroup
 from cotune.torch import compat
 from cotune.torch.log import log
 
+# A group that ends in the ordinary way waits so long for the kernels that it has enqueued, and looks so often.
+_ENDS_WAIT_S = 5.0
+_LOOK_S = 0.001
 # The names of the process groups that exist for functions; collectives in them are none of the user's.
 _names: set[str] = set()
 
@@ -79,18 +83,28 @@ class OwnGroup:
 
         Kernels of NCCL wait for their peers without end, and one that waits for a rank that has failed would keep the GPU, and
         the end of the process group as well. They are aborted. All ranks know of the failure then: each closes its group.
+        Without a failure the kernels of the latest calls have 5 s to end, because an abort would leave their results wrong.
         """
         with self.lock:
             self.is_closed = True
-            if compat.runs_cuda_by_nccl(self.process_group) and self._may_wait():
-                self._abort()
+            if compat.runs_cuda_by_nccl(self.process_group):
+                self._wait_for_ends()
+                if self._may_wait():
+                    self._abort()
             self._end_if_unused()
+
+    def _wait_for_ends(self) -> None:
+        end_s = time.monotonic() + _ENDS_WAIT_S
+        while not (self.has_failed or self.running > 0) and self._may_wait() and time.monotonic() < end_s:
+            time.sleep(_LOOK_S)
 
     def _may_wait(self) -> bool:
         """Returns true if kernels of the group may wait for another rank."""
         return self.has_failed or self.running > 0 or not all(_has_ended(each) for each in self._ends.values())
 
     def _abort(self) -> None:
+        if not self.has_failed:
+            log.warning("kernels of functions in process group %r have not ended, and are aborted", self.process_group.group_name)
         try:
             compat.abort_collectives(self.process_group)
         except RuntimeError as failure:

@@ -36,6 +36,7 @@ class CloseTest(unittest.TestCase):
             ("cotune.torch.compat.resolve_group", lambda name: self.group),
             ("cotune.torch.compat.group_backend", lambda group: self.backend),
             ("torch.distributed.destroy_process_group", self.destroy),
+            ("cotune.torch.function_groups._ENDS_WAIT_S", 0.01),
         ):
             patched = mock.patch(name, replaced)
             patched.start()
@@ -71,6 +72,18 @@ class CloseTest(unittest.TestCase):
                     prepare()
                     self.own.close()
                     self.assertEqual(self.events, expected)
+
+    def test_a_kernel_that_ends_while_the_group_waits_is_not_aborted(self) -> None:
+        looks: list[bool] = []
+
+        def query() -> bool:
+            looks.append(True)
+            return len(looks) > 3
+
+        self.own._ends[1] = mock.Mock(query=query)
+        self.own.close()
+        self.assertEqual(self.events, ["destroy"])
+        self.assertEqual(len(looks), 5)
 
     def test_a_call_in_flight_is_aborted_at_once_and_the_group_goes_after_it(self) -> None:
         with self.own.use():

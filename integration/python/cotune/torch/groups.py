@@ -110,7 +110,7 @@ class TuneSettings:
     def force_of_operator(self, name: str) -> tuple[str, str]:
         """The choice that the user gives a custom operator that is not declared, "" for none, and the place that gives it.
 
-        The option counts more than the setting `force`.
+        The option counts more than the setting `force_choice`.
         """
         if name in (self.force or {}):
             return self.force[name], "option 'force'"
