@@ -431,6 +431,12 @@ def has_inductor_option(name: str) -> bool:
     return name.replace("-", "_") in inductor_options()
 
 
+def compiler_errors() -> tuple[type[Exception], ...]:
+    """What Inductor raises if the compiler of C++ is missing or fails."""
+    found = [fetch("torch._inductor.exc", name) for name in ("CppCompileError", "InvalidCxxCompiler")]
+    return tuple(each for each in found if each is not None)
+
+
 def inductor_options() -> dict[str, Any]:
     """The options of Inductor that hold now."""
     return inductor_config().get_config_copy()

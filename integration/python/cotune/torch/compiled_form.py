@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from cotune.torch import compiled_functions
+from cotune.torch import compat, compiled_functions
 
 _LINE_CHARACTERS_MAX = 160
 _numbers = itertools.count()
@@ -116,10 +116,15 @@ def _with_own_code(function: Any, name: str) -> Callable[..., Any]:
     return types.FunctionType(code, function.__globals__, name, None, function.__closure__)
 
 
-def is_of_function(failure: Exception) -> bool:
-    """Returns true if a compilation that failed fails in each process: the function is the cause, and not a full disk or a
-    missing compiler."""
-    return isinstance(failure, (NotCompiled, torch._dynamo.exc.Unsupported, torch._dynamo.exc.TorchRuntimeError))
+def is_of_function(failure: BaseException | None) -> bool:
+    """Returns true if the function is the cause of a compilation that failed, so that it fails in each process: not a full disk,
+    memory that is used up, or a missing compiler."""
+    of_machine = (OSError, MemoryError, torch.OutOfMemoryError, *compat.compiler_errors())
+    while failure is not None:
+        if isinstance(failure, of_machine):
+            return False
+        failure = failure.__cause__ or failure.__context__
+    return True
 
 
 def reason_of(failure: Exception) -> str:
