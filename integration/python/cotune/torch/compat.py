@@ -432,7 +432,7 @@ def has_inductor_option(name: str) -> bool:
 
 
 def compiler_errors() -> tuple[type[Exception], ...]:
-    """What Inductor raises if the compiler of C++ is missing or fails."""
+    """The errors that Inductor raises if the compiler of C++ is missing or fails."""
     found = [fetch("torch._inductor.exc", name) for name in ("CppCompileError", "InvalidCxxCompiler")]
     return tuple(each for each in found if each is not None)
 
