@@ -54,12 +54,13 @@ class MultiTemplate {
   void LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
                 std::span<const LeftOutChoice> left_out);
 
-  // How many combinations a second heat adds at most; 0: the cell has one heat. ListChoices has
-  // been called for the hint.
   // Names the node and one of its cells for users: "all_reduce sum bf16 out of place at 4096
   // bytes", "program add_residual_norm at 16 rows".
   std::string InWords() const;
   std::string CellInWords(uint64_t size_hint_bytes) const;
+
+  // How many combinations a second heat adds at most; 0: the cell has one heat. ListChoices has
+  // been called for the hint.
   size_t combinations_max(uint64_t size_hint_bytes) const;
   // Gives what a second heat adds, by the verdicts of the first, without what was left out.
   std::vector<Choice> CombineFastest(uint64_t size_hint_bytes,

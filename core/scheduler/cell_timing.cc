@@ -44,19 +44,20 @@ std::string WhyShortSamplesWin(const Winner& winner) {
 }
 
 // Returns why a cell whose race the budget has ended runs its winner. `settings` are those of the
-// tune.
+// tune. The race may have eliminated the winner, a default, after fewer rounds than it had.
 std::string WhyCutCellWins(const DecidedCell& decided, const TuningSettings& settings) {
   const Winner& winner = *decided.winner;
-  const auto found = std::find_if(decided.cell.verdicts.begin(), decided.cell.verdicts.end(),
-                                  [&](const Verdict& verdict) { return verdict.id == winner.id; });
-  COTUNE_CHECK(found != decided.cell.verdicts.end(), "a winner has a verdict");
+  size_t rounds = 0;
+  for (const Verdict& verdict : decided.cell.verdicts) {
+    rounds = std::max(rounds, verdict.samples_ns.size());
+  }
   return fmt::format(
       "{}, {:.1f} us: the budget ended the measurement after {} of the {} that min_rounds asks "
       "for, so that they do not show which choice is the fastest; the next tune measures this size "
       "again",
       winner.id == winner.fallback ? "the default" : "the fastest, without a default",
-      static_cast<double>(winner.median_ns) / 1e3,
-      Counted(static_cast<int64_t>(found->samples_ns.size()), "round"), settings.min_rounds);
+      static_cast<double>(winner.median_ns) / 1e3, Counted(static_cast<int64_t>(rounds), "round"),
+      settings.min_rounds);
 }
 
 }  // namespace
@@ -92,6 +93,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   } else {
     // The error names the refusals, which are known by now, and the cell in the user's words.
     *decided = Decide(std::move(decided->cell), SelectionRules::Of(state_.settings));
+    COTUNE_CHECK(!decided->winner, "refusals give a cell no winner");
     decided->winner.error().where = node.CellInWords(size_hint_bytes);
   }
   Report(*decided);
@@ -102,17 +104,16 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
 Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
   const int64_t budget_ns = BudgetOfNextCellNs();
   const int64_t end_ns = now_ns_ + budget_ns;
-  begins_.push_back(TimesNow());
+  const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
+  if (is_judged) begins_.push_back(TimesNow());
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
+  if (!decided.winner) return decided;
   if (decided.cell.is_unsteady) {
     ++state_.outcome.unsteady_cells;  // the budget has cut it
-    if (decided.winner && !has_short_samples_) {
-      decided.winner->why = WhyCutCellWins(decided, state_.settings);
-    }
+    if (!has_short_samples_) decided.winner->why = WhyCutCellWins(decided, state_.settings);
     return decided;
   }
-  const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
-  if (!is_judged || !decided.winner) return decided;
+  if (!is_judged) return decided;
   const std::string label = fmt::format("cell {}", cells_done_);
   COTUNE_TRY(std::string reason, WhyUnsteady(decided, label + " processors"));
   if (reason.empty()) return decided;

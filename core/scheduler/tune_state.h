@@ -51,7 +51,7 @@ struct TuneOutcome {
   int32_t measured_cells = 0;  // without those in which no choice could be timed
   int32_t known_cells = 0;
   int32_t skipped_cells = 0;  // not measured because the budget was used up
-  int32_t forced_cells = 0;   // not measured because the setting `force` decides them
+  int32_t forced_cells = 0;   // not measured because force_choice decides them
   // Measured cells whose times were unsteady; they run the default.
   int32_t unsteady_cells = 0;
   int32_t pre_syncs = 0;

@@ -196,6 +196,7 @@ void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int6
 void CoordinatorMachine::NoticeMissingRanks(int64_t now_ns) {
   if (!join_notice_ns_ || now_ns < *join_notice_ns_) return;
   join_notice_ns_ = INT64_MAX;
+  if (join_deadline_ns_ <= now_ns) return;  // the error that follows names them
   std::vector<int> missing;
   for (size_t rank = 0; rank < members_.size(); ++rank) {
     if (!members_[rank].joined) missing.push_back(static_cast<int>(rank));

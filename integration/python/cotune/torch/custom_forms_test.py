@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -16,6 +15,7 @@ from cotune.torch import compat, custom_choices
 from cotune.torch.compiled_form import NotCompiled
 from cotune.torch.custom_forms import CustomForms
 from cotune.torch.custom_op_autotuning import CustomOpConfig
+from cotune.torch.testing.without_inductor import WithoutInductor
 
 _library = torch.library.Library("cotune_custom_forms", "DEF")
 _library.define("mixed(Tensor x, Tensor? bias, float scale, str group_name, *, Tensor weight) -> Tensor")
@@ -46,25 +46,13 @@ def fails(x, bias, scale, group_name, *, weight):
     return torch.ops._c10d_functional.all_reduce(x, "sum", "no such group")
 
 
-class CustomFormsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        cls.addClassCleanup(dist.destroy_process_group)
-
+class CustomFormsTest(WithoutInductor):
     def setUp(self) -> None:
+        super().setUp()
         self.addCleanup(custom_choices.forget_all)
-        self.patches: list[dict[str, Any]] = []
-        inductor = mock.patch("torch._inductor.compile_fx.compile_fx", self.compile_fx)
-        inductor.start()
-        self.addCleanup(inductor.stop)
         self.group = dist.group.WORLD
         self.forms = CustomForms(self.group, -1, "forms")
         self.addCleanup(self.forms.forget)
-
-    def compile_fx(self, module: Any, inputs: list[Any], config_patches: dict[str, Any]) -> Callable[..., Any]:
-        self.patches.append(config_patches)
-        return module.forward
 
     def register(self, function: Any, patches: dict[str, Any] | None = None, **parameters: Any) -> Any:
         cotune.torch.register_custom_op_autotuning(ops.mixed.default, [CustomOpConfig(function, patches, **parameters)])

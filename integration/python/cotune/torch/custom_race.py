@@ -288,7 +288,7 @@ class _Cells:
             compat.options_text(compat.inductor_options()) if compile_s > 0 else "",
         )  # fmt: skip
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
-        word = {"version": version, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
+        word = {"version": version, "compiles": compile_s > 0, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
         forced, origin = settings.force_of_operator(operator.name)
         word |= {"forced": forced, "force_origin": origin, "numerics": settings.numerics}
         share = self._share_of(operator, meeting, compile_s)
@@ -372,6 +372,8 @@ def _why_no_race(words: list[Word]) -> str:
     if any(each["numerics"] != "any" for each in words):
         return "numerics is not any, and a function may give other bits than the body"
     for rank, each in enumerate(words):
+        if each["compiles"] != words[0]["compiles"]:
+            return f"rank {rank} of the process group or rank 0 compiles no functions: functions_compile_budget_s is 0 on one of them"
         if each["version"] != words[0]["version"]:
             return f"rank {rank} of the process group has registered other functions than rank 0"
     return ""

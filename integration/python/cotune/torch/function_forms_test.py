@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -16,6 +15,7 @@ from cotune.torch import compat, compiled_functions, declarations, function_choi
 from cotune.torch.compiled_form import NotCompiled, in_thread
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.function_forms import Forms, Size
+from cotune.torch.testing.without_inductor import WithoutInductor
 
 _library = torch.library.Library("cotune_forms", "DEF")
 _library.define("total(Tensor x, str group_name) -> Tensor")
@@ -45,29 +45,17 @@ def raises(x: torch.Tensor, group_name: str) -> torch.Tensor:
     return by_operator(x, "no such group")
 
 
-class FormsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        cls.addClassCleanup(dist.destroy_process_group)
-
+class FormsTest(WithoutInductor):
     def setUp(self) -> None:
+        super().setUp()
         declared = mock.patch.dict(declarations._declared, clear=True)
         declared.start()
         self.addCleanup(declared.stop)
         self.addCleanup(function_choices.forget_all)
         cotune.torch.declare_collective("cotune_forms::total", kind="all_reduce", tensor="x", group="group_name")
-        self.patches: list[dict[str, Any]] = []
-        inductor = mock.patch("torch._inductor.compile_fx.compile_fx", self.compile_fx)
-        inductor.start()
-        self.addCleanup(inductor.stop)
         self.group = dist.group.WORLD
         self.forms = Forms(self.group, -1, "forms")
         self.addCleanup(self.forms.forget)
-
-    def compile_fx(self, module: Any, inputs: list[Any], config_patches: dict[str, Any]) -> Callable[..., Any]:
-        self.patches.append(config_patches)
-        return module.forward
 
     def way(self, function: Any, patches: dict[str, Any] | None = None) -> Any:
         cotune.torch.register_custom_op_autotuning(ops.total.default, [CustomOpConfig(function, patches)])
