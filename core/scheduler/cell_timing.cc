@@ -44,20 +44,19 @@ std::string WhyShortSamplesWin(const Winner& winner) {
 }
 
 // Returns why a cell whose race the budget has ended runs its winner. `settings` are those of the
-// tune. The race may have eliminated the winner, a default, after fewer rounds than it had.
+// tune.
 std::string WhyCutCellWins(const DecidedCell& decided, const TuningSettings& settings) {
   const Winner& winner = *decided.winner;
-  size_t rounds = 0;
-  for (const Verdict& verdict : decided.cell.verdicts) {
-    rounds = std::max(rounds, verdict.samples_ns.size());
-  }
+  const auto found = std::find_if(decided.cell.verdicts.begin(), decided.cell.verdicts.end(),
+                                  [&](const Verdict& verdict) { return verdict.id == winner.id; });
+  COTUNE_CHECK(found != decided.cell.verdicts.end(), "a winner has a verdict");
   return fmt::format(
       "{}, {:.1f} us: the budget ended the measurement after {} of the {} that min_rounds asks "
       "for, so that they do not show which choice is the fastest; the next tune measures this size "
       "again",
       winner.id == winner.fallback ? "the default" : "the fastest, without a default",
-      static_cast<double>(winner.median_ns) / 1e3, Counted(static_cast<int64_t>(rounds), "round"),
-      settings.min_rounds);
+      static_cast<double>(winner.median_ns) / 1e3,
+      Counted(static_cast<int64_t>(found->samples_ns.size()), "round"), settings.min_rounds);
 }
 
 }  // namespace

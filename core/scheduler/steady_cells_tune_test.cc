@@ -362,32 +362,6 @@ TEST(SteadyCellsTuneTest, ACellThatTheBudgetCutsBelowMinRoundsSaysSo) {
                         " rounds of the 40 that min_rounds asks for"));
 }
 
-// The race eliminates the slow default before the budget ends it.
-TEST(SteadyCellsTuneTest, TheReasonOfACutCellCountsTheRoundsOfTheRace) {
-  Steps steps;
-  Tune tune = TuneOf({0}, steps);
-  tune.choices = [](int) {
-    std::vector<ScriptedChoice> choices = {Scripted("default", 400'000), Scripted("fast", 20'000)};
-    choices[0].is_default = true;
-    return choices;
-  };
-  tune.processor_times = nullptr;
-  tune.settings.min_rounds = 40;
-  tune.settings.collective_benchmark_nruns = 100;
-  tune.settings.budget_ns = 30'000'000;
-  MemoryOfReasons memory;
-  tune.known = &memory;
-  const std::vector<RankView> views = RunTune(tune);
-  ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
-  const CellResult& cell = views[0].cells.at(0);
-  ASSERT_TRUE(cell.is_unsteady);
-  const size_t rounds = VerdictOf(cell, "fast").samples_ns.size();
-  ASSERT_LT(VerdictOf(cell, "default").samples_ns.size(), rounds);
-  ASSERT_THAT(memory.reasons, SizeIs(1));
-  EXPECT_THAT(memory.reasons[0],
-              HasSubstr("after " + std::to_string(rounds) + " rounds of the 40"));
-}
-
 TEST(SteadyCellsTuneTest, ACutCellThatNoChoiceRunsIsNotUnsteady) {
   Steps steps;
   Tune tune = TuneOf({0}, steps);
