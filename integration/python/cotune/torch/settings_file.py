@@ -45,18 +45,41 @@ def given(name: str) -> Given | None:
 
 
 def force_parts() -> tuple[str, dict[str, str], str]:
-    """The setting force_choice: its elements that name collectives, the choices of custom operators by their names, and its origin."""
+    """The setting force_choice: its elements that name collectives, the choices of custom operators by their names, and its origin.
+
+    Raises ValueError for a list that cannot be read. Names of collectives and of choices are left to the library.
+    """
     found = given("force_choice")
-    if found is None:
+    if found is None or not found.value.strip():
         return "", {}, ""
-    of_collectives, of_operators = [], {}
-    for element in found.value.split(","):
-        name, equals, choice = element.partition("=")
-        if equals and "::" in name:
-            of_operators[name.strip()] = choice.strip()
-        else:
-            of_collectives.append(element)
-    return ",".join(of_collectives), of_operators, found.origin
+    of_collectives: dict[str, str] = {}
+    of_operators: dict[str, str] = {}
+    for number, element in enumerate(found.value.split(","), 1):
+        name, equals, choice = (each.strip() for each in element.partition("="))
+        if not element.strip():
+            raise _bad_force(found, f"element {number} of the list is empty")
+        if not name or not choice:
+            raise _bad_force(found, f'"{element.strip()}" names no choice' if name else f'"{element.strip()}" names no collective')
+        part = of_operators if "::" in name else of_collectives
+        if name in part:
+            raise _bad_force(found, f"{name} stands twice: with {part[name]} and with {choice}")
+        part[name] = choice
+    return ",".join(f"{name}={choice}" for name, choice in of_collectives.items()), of_operators, found.origin
+
+
+def forces_collectives() -> bool:
+    """Returns true if the setting force_choice names collectives, or cannot be read: the library refuses it then."""
+    try:
+        return force_parts()[0] != ""
+    except ValueError:
+        return True
+
+
+def _bad_force(found: Given, why: str) -> ValueError:
+    return ValueError(
+        f'bad value "{found.value}" for force_choice ({found.origin}): {why}; give collectives or custom operators and their '
+        "choices, such as all_reduce=nccl/auto,lib::op=python/ring"
+    )
 
 
 def path() -> pathlib.Path | None:
