@@ -1,7 +1,8 @@
 """Which settings of cotune the user gives outside of the program: in the settings file and by COTUNE_ variables.
 
 The library resolves settings by itself when a group is made. Here is read what decides before: which settings are
-given at all, where, and the sizes that compiled graphs need. A file that cannot be read gives nothing, because the
+given at all, where, and the sizes that compiled graphs need; a test compares that with the library's answers. The library is not
+asked, because it may be missing: programs run by PyTorch then, and compiled graphs must not differ. A file that cannot be read gives nothing, because the
 library refuses it with the line that is wrong.
 """
 
@@ -12,17 +13,25 @@ import os
 import pathlib
 import re
 
-_LINE = re.compile(r"""\s*(?P<name>[\w.-]+)\s*=\s*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)'|(?P<bare>[^#]*))""")
+# The blanks and digits of the library: those of Unicode are none.
+_BLANKS = " \t\r"
+_LINE = re.compile(
+    r"""[ \t\r]*(?P<name>[A-Za-z0-9_.-]+)[ \t\r]*=[ \t\r]*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)'|(?P<bare>[^#]*))"""
+)
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = r"(\d+)([KMGT]?)"
-_RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)(?P<unit>[KMGT]?)))?)?", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s|m|h|)")
+_SIZE = r"(\d+)([KMGTkmgt]?)"
+_RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)(?P<unit>[KMGTkmgt]?)))?)?", re.ASCII)
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s|m|h|)", re.ASCII)
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 # The largest size that a setting may have, and more sizes than any tune has.
 _SIZE_BYTES_MAX = 2**40
 _SIZES_MAX = 1000
-# The other names of settings that are asked for here.
-_ALIASES = {"force_choice": ("force",)}
+# The other names of settings.
+_ALIASES = {
+    "collective_fusion_enabled": ("enable_custom_op_fusion",),
+    "precompile_threads": ("max_autotune_gemm_threads",),
+    "force_choice": ("force",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +110,12 @@ def _in_file() -> dict[str, Given]:
     if (file := path()) is None:
         return {}
     try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = file.read_bytes().decode(errors="surrogateescape").split("\n")
+    except OSError:
         return {}
     found: dict[str, Given] = {}
     for number, line in enumerate(lines, 1):
-        if line.lstrip().startswith("["):
+        if line.lstrip(_BLANKS).startswith("["):
             break  # a section has the settings of one backend, as all after it
         matched = _LINE.match(line)
         if matched:
@@ -117,7 +126,7 @@ def _in_file() -> dict[str, Given]:
 def _value(matched: re.Match[str]) -> str:
     if matched["double"] is not None:
         return re.sub(r"\\(.)", r"\1", matched["double"])
-    return matched["single"] if matched["single"] is not None else matched["bare"].strip()
+    return matched["single"] if matched["single"] is not None else matched["bare"].strip(_BLANKS)
 
 
 def seconds(text: str) -> float:
@@ -146,8 +155,8 @@ def _range(text: str) -> list[int]:
     last = first if matched[3] is None else _bytes(matched[3], matched[4])
     step = 0 if matched["step"] is None else _bytes(matched["step"], matched["unit"])
     factor = 1 if matched["step"] is not None else int(matched["factor"] or 2)
-    has_no_step = last > first and first * factor + step <= first
-    if max(first, last) > _SIZE_BYTES_MAX or last < first or has_no_step:
+    has_no_step = (factor < 2 and step < 1) or (last > first and first * factor + step <= first)
+    if max(first, last, step) > _SIZE_BYTES_MAX or last < first or has_no_step:
         raise ValueError(f"{text!r} is no range of sizes from the smaller to the larger one, up to 1T")
     found = [first]
     while len(found) <= _SIZES_MAX and (size := found[-1] * factor + step) <= last and size > found[-1]:
