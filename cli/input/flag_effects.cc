@@ -44,6 +44,10 @@ Status CheckProblems(const ProblemFlags& flags, const SettingFlags& settings) {
     return NoEffect("--collective-multi-kernel-hints", "--sizes names the sizes",
                     "give one of them");
   }
+  if (has_hints && flags.rows && !flags.programs.empty() && flags.collectives.empty()) {
+    return NoEffect("--collective-multi-kernel-hints", "--rows gives the size of the programs",
+                    "leave one of them out, or add --collective");
+  }
   return {};
 }
 

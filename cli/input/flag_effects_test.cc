@@ -54,6 +54,9 @@ TEST(FlagEffectsTest, AFlagWithoutAMeaningIsRefusedByName) {
       {{"bench", "--sizes", "1K", "--collective-multi-kernel-hints", "2K"},
        "--collective-multi-kernel-hints",
        "--sizes names the sizes"},
+      {{"tune", "--program", "p", "--rows", "4", "--collective-multi-kernel-hints", "2K"},
+       "--collective-multi-kernel-hints",
+       "--rows gives the size of the programs"},
       {{"db", "show", "x.tdb", "--db", "y.tdb"}, "--db", "FILE names the database"},
   };
   for (const Refused& each : cases) {
@@ -80,6 +83,10 @@ TEST(FlagEffectsTest, FlagsThatActAreTaken) {
       {"db", "show", "--db", "y.tdb"},
       {"db", "show", "x.tdb"},
       {"tune", "--collective-multi-kernel-hints", "2K"},
+      {"tune", "--program", "p", "--collective-multi-kernel-hints", "2K"},
+      // The hints are for the collective.
+      {"bench", "--program", "p", "--rows", "4", "--collective", "broadcast",
+       "--collective-multi-kernel-hints", "2K"},
   };
   for (const Words& arguments : cases) {
     const Status status = CheckFlagsAct(Parsed(arguments));
