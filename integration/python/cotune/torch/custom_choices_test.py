@@ -171,6 +171,17 @@ class PassTest(Test):
         graph_pass.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
         return builder
 
+    def test_the_pass_warns_of_forced_choices_that_concern_no_operator(self) -> None:
+        with (
+            mock.patch.object(forced_operators, "_warned", set()),
+            mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE="lib::op=body"),
+            self.assertLogs("cotune.torch", "WARNING") as logged,
+        ):
+            for _ in range(2):
+                self.rewritten()
+        (line,) = logged.output
+        self.assertIn("force_choice (COTUNE_FORCE_CHOICE) gives lib::op the choice body, which has no effect", line)
+
     def call_in(self, builder: GraphBuilder) -> Any:
         return next(node for node in builder.graph.nodes if "mixed" in str(node.target))
 
