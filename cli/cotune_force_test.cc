@@ -103,5 +103,32 @@ TEST_F(ForceTest, ABenchMeasuresEveryChoice) {
   EXPECT_EQ(Document(bench)["result"]["measured_cells"], 1);
 }
 
+TEST_F(ForceTest, OperatorsOfPyTorchReachAProgramAndAreNamedByATune) {
+  const std::string force = "lib::op=python/ring,all_reduce=fake/wanted";
+  const ProgramEnd run = Run({"run", "--ranks", "1", "--force-choice", force, "--", "/bin/sh", "-c",
+                              "echo \"$COTUNE_FORCE_CHOICE\""});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out, force + "\n");
+  EXPECT_FALSE(Has(run.err, "has no effect")) << run.err;
+
+  const ProgramEnd tuned = Tune({"--force-choice", force});
+  EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_TRUE(Has(tuned.err, "1 measured, 0 known, 0 skipped, 1 forced in ")) << tuned.err;
+  const std::string warning =
+      "--force-choice for lib::op=python/ring has no effect on `cotune tune`";
+  const size_t first = tuned.err.find(warning);
+  ASSERT_NE(first, std::string::npos) << tuned.err;
+  EXPECT_EQ(tuned.err.find(warning, first + 1), std::string::npos) << "once for all ranks";
+
+  for (const char* command : {"run", "tune"}) {
+    std::vector<std::string> words = {command, "--ranks", "2", "--force-choice",
+                                      "lib::op=a,,lib::b=c"};
+    if (command == std::string("run")) words.insert(words.end(), {"--", "/bin/true"});
+    const ProgramEnd wrong = Run(words);
+    EXPECT_EQ(wrong.exit_code, 2) << wrong.err;
+    EXPECT_TRUE(Has(wrong.err, "element 2 of the list is empty")) << wrong.err;
+  }
+}
+
 }  // namespace
 }  // namespace cotune::cli

@@ -13,7 +13,7 @@ int ConfigShowCommand(const ConfigShowFlags& flags, Process& process) {
   if (console.flags().json) return console.PrintResult(ConfigShowJson(*settings));
   TextTable table({{"setting"}, {"value"}, {"origin"}, {"what it does"}});
   for (const SettingSpec& spec : AllSettings()) {
-    table.AddRow({std::string(spec.name), FormatSetting(spec, settings->values),
+    table.AddRow({std::string(spec.name), TextOfSetting(spec, *settings),
                   settings->origins.at(std::string(spec.name)), HelpText(spec)});
   }
   for (const auto& [name, value] : settings->backend_values) {

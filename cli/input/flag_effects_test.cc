@@ -1,12 +1,21 @@
 #include "cli/input/flag_effects.h"
 
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "integration/settings/setting_table.h"
 
 namespace cotune::cli {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
 CommandLine Parsed(const Words& arguments) {
@@ -45,6 +54,9 @@ TEST(FlagEffectsTest, AFlagWithoutAMeaningIsRefusedByName) {
       {{"bench", "--sizes", "1K", "--collective-multi-kernel-hints", "2K"},
        "--collective-multi-kernel-hints",
        "--sizes names the sizes"},
+      {{"tune", "--program", "p", "--rows", "4", "--collective-multi-kernel-hints", "2K"},
+       "--collective-multi-kernel-hints",
+       "--rows gives the size of the programs"},
       {{"db", "show", "x.tdb", "--db", "y.tdb"}, "--db", "FILE names the database"},
   };
   for (const Refused& each : cases) {
@@ -71,6 +83,10 @@ TEST(FlagEffectsTest, FlagsThatActAreTaken) {
       {"db", "show", "--db", "y.tdb"},
       {"db", "show", "x.tdb"},
       {"tune", "--collective-multi-kernel-hints", "2K"},
+      {"tune", "--program", "p", "--collective-multi-kernel-hints", "2K"},
+      // The hints are for the collective.
+      {"bench", "--program", "p", "--rows", "4", "--collective", "broadcast",
+       "--collective-multi-kernel-hints", "2K"},
   };
   for (const Words& arguments : cases) {
     const Status status = CheckFlagsAct(Parsed(arguments));
@@ -78,54 +94,113 @@ TEST(FlagEffectsTest, FlagsThatActAreTaken) {
   }
 }
 
-struct Idle {
-  Words command;
-  Words flags;
-  std::string warning;  // "": none
+// The effect of a setting on each command: '+' if the command uses it, and otherwise the letter of
+// a note in kNotes.
+struct Row {
+  std::string_view setting;
+  std::string_view value;
+  std::string_view effects;  // in the order of kCommands
 };
 
-TEST(FlagEffectsTest, ASettingThatTheCommandDoesNotUseIsNamed) {
-  const std::vector<Idle> cases = {
-      {{"tune"},
-       {"--load-database", "off"},
-       "--load-database has no effect on `cotune tune`: programs that link cotune use it"},
-      {{"tune"},
-       {"--exit-when-stuck", "off"},
-       "--exit-when-stuck has no effect on `cotune tune`: programs that link cotune use it"},
-      {{"tune"}, {"--force-choice", "all_reduce=host/ring"}, ""},
-      {{"tune"}, {"--budget", "1s"}, ""},
-      {{"bench"},
-       {"--force-choice", "all_reduce=host/ring"},
-       "--force-choice has no effect on `cotune bench`: every choice is measured"},
-      {{"bench"}, {"--max-autotune-gemm-threads", "2"}, ""},
-      {{"explain", "all_reduce", "1K", "f32"},
-       {"--budget", "1s"},
-       "--budget has no effect on `cotune explain`: this command measures nothing"},
-      {{"explain", "all_reduce", "1K", "f32"}, {"--numerics", "same"}, ""},
-      {{"explain", "all_reduce", "1K", "f32"}, {"--force-choice", "all_reduce=host/ring"}, ""},
-      {{"doctor"},
-       {"--max-autotune-gemm-threads", "2"},
-       "--max-autotune-gemm-threads has no effect on `cotune doctor`: this command measures "
-       "nothing"},
-      {{"doctor"}, {"--db", "x"}, ""},
-      {{"db", "show"},
-       {"--force-choice", "all_reduce=host/ring"},
-       "--force-choice has no effect on `cotune db show`: this command names no winner of a call"},
-      {{"plugin", "list"},
-       {"--db", "x"},
-       "--database has no effect on `cotune plugin list`: this command reads no database"},
-      {{"program", "recipes", "p"},
-       {"--database", "x"},
-       "--database has no effect on `cotune program recipes`: this command reads no database"},
-      {{"config", "show"}, {"--budget", "1s"}, ""},
-      {{"run"}, {"--load-database", "off", "--", "x"}, ""},
-  };
-  for (const Idle& each : cases) {
-    Words arguments = each.command;
-    arguments.insert(arguments.end(), each.flags.begin(), each.flags.end());
-    const Words warnings = IdleSettings(Parsed(arguments));
-    EXPECT_EQ(warnings, each.warning.empty() ? Words{} : Words{each.warning});
+const std::vector<Words> kCommands = {{"tune"},
+                                      {"bench"},
+                                      {"explain", "all_reduce", "1K", "f32"},
+                                      {"plugin", "list"},
+                                      {"db", "show"},
+                                      {"doctor"},
+                                      {"program", "recipes", "p"},
+                                      {"config", "show"},
+                                      {"run"}};
+
+const std::map<char, std::string> kNotes = {
+    {'m', "this command measures nothing"},
+    {'d', "this command measures nothing, and has calls into plugins alone"},
+    {'c', "this command runs no collective"},
+    {'l', "this command lists no choices"},
+    {'t', "this command lists every form, also slower ones"},
+    {'b', "every choice is measured"},
+    {'w', "this command names no winner of a call"},
+    {'r', "this command reads no database"},
+    {'p', "programs that link cotune use it"}};
+
+constexpr std::array kRows = {
+    //  tune, bench, explain, plugin list, db show, doctor, program recipes, config show, run
+    Row{"collective_autotune_timeout", "1s", /*               */ "++ddddd++"},
+    Row{"collective_benchmark_nruns", "10", /*                */ "++mmmmm++"},
+    Row{"collective_pre_sync_timeout", "1s", /*               */ "++mmmmm++"},
+    Row{"enable_collective_multitemplate", "on", /*           */ "++mmmmm++"},
+    Row{"collective_multi_kernel_hints", "1K", /*             */ "++mmmmm++"},
+    Row{"precompile_threads", "1", /*                         */ "++mmmmm++"},
+    Row{"max_autotune_gemm_threads", "1", /*                  */ "++mmmmm++"},
+    Row{"warm_timeout", "1s", /*                              */ "++ddddd++"},
+    Row{"budget", "1s", /*                                    */ "++mmmmm++"},
+    Row{"min_rounds", "9", /*                                 */ "++mmmmm++"},
+    Row{"noise_percent", "1", /*                              */ "++mmmmm++"},
+    Row{"keep_unsteady", "on", /*                             */ "++mmmmm++"},
+    Row{"sample_time", "1ms", /*                              */ "++mmmmm++"},
+    Row{"numerics", "same", /*                                */ "+++l+++++"},
+    Row{"collective_fusion_enabled", "off", /*                */ "+++l+++++"},
+    Row{"enable_custom_op_fusion", "off", /*                  */ "+++l+++++"},
+    Row{"custom_op_fusion_types", "none", /*                  */ "+++l+++++"},
+    Row{"benchmark_collective_epilogue_fusion", "off", /*     */ "+++l+++++"},
+    Row{"enable_recursive_fusion", "off", /*                  */ "+++l+++++"},
+    Row{"max_fusion_depth", "2", /*                           */ "+++l+++++"},
+    Row{"fusion_speedup_threshold", "2", /*                   */ "+++l++t++"},
+    Row{"force_choice", "all_reduce=host/ring", /*            */ "+b+wwww++"},
+    Row{"memory", "host", /*                                  */ "+++++++++"},
+    Row{"plugin_path", "/p", /*                               */ "+++++++++"},
+    Row{"database", "/d", /*                                  */ "+++r++r++"},
+    Row{"load_database", "off", /*                            */ "ppppppp++"},
+    Row{"exit_when_stuck", "on", /*                           */ "ppppppp++"},
+    Row{"check_calls", "on", /*                               */ "++ccccc++"},
+};
+
+TEST(FlagEffectsTest, EachSettingActsOnEachCommandOrIsNamed) {
+  std::set<std::string_view> rows;
+  for (const Row& row : kRows) {
+    rows.insert(row.setting);
+    ASSERT_EQ(row.effects.size(), kCommands.size());
+    for (size_t i = 0; i < kCommands.size(); ++i) {
+      Words arguments = kCommands[i];
+      arguments.insert(arguments.end(), {FlagName(row.setting), std::string(row.value)});
+      if (kCommands[i].front() == "run") arguments.insert(arguments.end(), {"--", "x"});
+      const CommandLine line = Parsed(arguments);
+      Words expected;
+      if (row.effects[i] != '+') {
+        expected.push_back(
+            fmt::format("{} {} `cotune {}`: {}", FlagName(row.setting),
+                        row.effects[i] == 'd' ? "limits no measurement of" : "has no effect on",
+                        line.command, kNotes.at(row.effects[i])));
+      }
+      EXPECT_EQ(IdleSettings(line), expected) << row.setting << " of " << line.command;
+    }
   }
+  // Every setting and every alias that is a flag has a row.
+  for (const SettingSpec& spec : AllSettings()) EXPECT_TRUE(rows.contains(spec.name)) << spec.name;
+  for (const SettingAlias& alias : AllAliases()) {
+    EXPECT_TRUE(alias.name == "force" || rows.contains(alias.name)) << alias.name;
+  }
+}
+
+TEST(FlagEffectsTest, AForcedOperatorOfPyTorchIsNamedIfTheCommandDoesNotStartPyTorch) {
+  const auto warnings = [](Words arguments, const char* force) {
+    const auto program = std::find(arguments.begin(), arguments.end(), "--");
+    arguments.insert(program, {"--force-choice", force});
+    return IdleSettings(Parsed(arguments));
+  };
+  const char* const mixed = "all_reduce=host/ring,lib::op = python/ring";
+  EXPECT_THAT(warnings({"tune"}, mixed),
+              ElementsAre("--force-choice for lib::op=python/ring has no effect on `cotune tune`: "
+                          "PyTorch runs custom operators, and this command does not start it; see "
+                          "`cotune run`"));
+  EXPECT_THAT(warnings({"explain", "all_reduce", "1K", "f32"}, "lib::op=body"),
+              ElementsAre(HasSubstr("lib::op=body has no effect on `cotune explain`")));
+  EXPECT_THAT(warnings({"bench"}, mixed), ElementsAre(HasSubstr("every choice is measured")));
+  EXPECT_THAT(warnings({"doctor"}, mixed), ElementsAre(HasSubstr("names no winner of a call")));
+  EXPECT_THAT(warnings({"run", "--", "x"}, mixed), IsEmpty());
+  EXPECT_THAT(warnings({"config", "show"}, mixed), IsEmpty());
+  // The setting itself refuses a text that cannot be read.
+  EXPECT_THAT(warnings({"tune"}, "lib::op="), IsEmpty());
 }
 
 TEST(FlagEffectsTest, FlagsThatContradictAreRefusedByTheParser) {

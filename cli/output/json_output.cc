@@ -183,7 +183,7 @@ std::string ConfigShowJson(const ResolvedSettings& settings) {
     for (const std::string_view alias : AliasesOf(spec)) aliases.push_back(std::string(alias));
     rows.push_back({{"name", std::string(spec.name)},
                     {"aliases", std::move(aliases)},
-                    {"value", FormatSetting(spec, settings.values)},
+                    {"value", TextOfSetting(spec, settings)},
                     {"origin", settings.origins.at(std::string(spec.name))},
                     {"type", std::string(TypeName(spec))},
                     {"flag", FlagName(spec.name)},

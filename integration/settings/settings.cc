@@ -13,6 +13,7 @@
 #include "core/base/nearest_name.h"
 #include "core/problem/choice_id.h"
 #include "fmt/format.h"
+#include "integration/settings/force_text.h"
 #include "integration/settings/settings_file.h"
 
 namespace cotune {
@@ -52,40 +53,40 @@ struct Resolution {
   std::map<std::string, Given, std::less<>> given;  // by the source that is read
 };
 
+tl::unexpected<Error> BadForce(const Error& wrong, const SettingSpec& spec, std::string_view name,
+                               std::string_view text, const std::string& origin) {
+  return Fail(ErrorCode::kUsage, fmt::format("bad value \"{}\" for {}", text, name), origin,
+              wrong.cause.empty() ? wrong.what : fmt::format("{}: {}", wrong.what, wrong.cause),
+              "give " + AllowedText(spec));
+}
+
 // `name`: of the setting, or an alias.
 Status Assign(const SettingSpec& spec, std::string_view name, std::string_view text,
               const std::string& origin, Resolution& resolution) {
-  SettingValues& values = resolution.resolved.values;
-  COTUNE_RETURN_IF_ERROR(AssignSetting(spec, text, origin, values, name));
-  resolution.resolved.origins[std::string(spec.name)] = origin;
-  resolution.given[std::string(name)] = {FormatSetting(spec, values), origin};
+  ResolvedSettings& resolved = resolution.resolved;
+  std::string own_text(text);
+  if (spec.name == "force_choice") {
+    Result<ForceText> split = SplitForce(text);
+    if (!split) return BadForce(split.error(), spec, name, text, origin);
+    own_text = std::move(split->collectives);
+    resolved.forced_operators = split->OperatorsText();
+  }
+  COTUNE_RETURN_IF_ERROR(AssignSetting(spec, own_text, origin, resolved.values, name));
+  resolved.origins[std::string(spec.name)] = origin;
+  resolution.given[std::string(name)] = {TextOfSetting(spec, resolved), origin};
   return {};
 }
 
-// The elements of the setting force_choice that name a collective. "lib::op=python/ring" names a
-// custom operator of PyTorch, which cotune.torch reads by itself: programs without PyTorch share
-// the file and the variable with it.
-std::string WithoutOperators(std::string_view text) {
-  std::string kept;
-  bool has_operators = false;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view element = text.substr(begin, end - begin);
-    const bool is_operator = element.substr(0, element.find('=')).find("::") != std::string::npos &&
-                             element.find('=') != std::string::npos;
-    has_operators = has_operators || is_operator;
-    if (!is_operator) kept.append(kept.empty() ? "" : ",").append(element);
-    begin = end + 1;
-  }
-  return has_operators ? kept : std::string(text);
-}
-
-// A value of the file or the environment. `name`: of the setting, or an alias.
-Status AssignShared(const SettingSpec& spec, std::string_view name, std::string_view text,
-                    const std::string& origin, Resolution& resolution) {
-  const bool is_force = spec.name == "force_choice";
-  return Assign(spec, name, is_force ? WithoutOperators(text) : std::string(text), origin,
-                resolution);
+// The flags of a command may be those of a program that PyTorch runs in; the options of a group are
+// not.
+Status CheckNoOperators(const SettingSources& sources, const ResolvedSettings& resolved) {
+  if (sources.flags_origin.empty() || resolved.forced_operators.empty()) return {};
+  if (resolved.origins.at("force_choice") != sources.flags_origin) return {};
+  return Fail(ErrorCode::kUsage, fmt::format("force_choice has \"{}\"", resolved.forced_operators),
+              sources.flags_origin,
+              "a name with \"::\" is a custom operator of PyTorch, and a group runs none",
+              "leave it out, or give it to cotune.torch: by the option force, the variable "
+              "COTUNE_FORCE_CHOICE or the settings file");
 }
 
 // Keeps "NAME.key" for the backend of that name.
@@ -141,7 +142,7 @@ Status ApplyFile(const SettingSources& sources, Resolution& resolution) {
       return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", entry.key), origin,
                   KnownNamesText(entry.key, SettingNames()), "see `cotune config show`");
     }
-    COTUNE_RETURN_IF_ERROR(AssignShared(*spec, entry.key, entry.value, origin, resolution));
+    COTUNE_RETURN_IF_ERROR(Assign(*spec, entry.key, entry.value, origin, resolution));
   }
   return {};
 }
@@ -176,7 +177,7 @@ Status ApplyEnvironment(const SettingSources& sources, Resolution& resolution) {
     known.push_back(VariableName(name));
     const std::string text = Variable(sources, known.back());
     if (text.empty()) continue;
-    COTUNE_RETURN_IF_ERROR(AssignShared(*FindSetting(name), name, text, known.back(), resolution));
+    COTUNE_RETURN_IF_ERROR(Assign(*FindSetting(name), name, text, known.back(), resolution));
   }
   for (const auto& [name, value] : sources.environment) {
     if (!name.starts_with(kVariablePrefix) ||
@@ -199,6 +200,7 @@ Status ApplyFlags(const SettingSources& sources, Resolution& resolution) {
     const std::string origin = sources.flags_origin.empty() ? FlagName(name) : sources.flags_origin;
     COTUNE_RETURN_IF_ERROR(Assign(*spec, name, text, origin, resolution));
   }
+  COTUNE_RETURN_IF_ERROR(CheckNoOperators(sources, resolution.resolved));
   for (const std::string& text : sources.backend_flags) {
     const size_t equals = text.find('=');
     const size_t dot = text.find('.');
@@ -257,6 +259,12 @@ Status ReconcileRounds(ResolvedSettings& resolved) {
 }
 
 }  // namespace
+
+std::string TextOfSetting(const SettingSpec& spec, const ResolvedSettings& resolved) {
+  std::string text = FormatSetting(spec, resolved.values);
+  if (spec.name != "force_choice" || resolved.forced_operators.empty()) return text;
+  return text.empty() ? resolved.forced_operators : text + "," + resolved.forced_operators;
+}
 
 Result<std::map<std::string, std::string>> ParseSettingLines(std::string_view text,
                                                              std::string_view where) {

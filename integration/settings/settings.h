@@ -21,7 +21,9 @@ struct SettingSources {
   std::optional<std::string> settings_file;  // --config
   std::map<std::string, std::string> flags;  // name or alias of a setting -> text
   std::vector<std::string> backend_flags;    // --set texts, "host.slot_bytes=1M"
-  std::string flags_origin{};                // the origin of all flags; empty: "--budget", ...
+  // The origin of all flags, if they are options of a group. Empty: they are flags of the command
+  // line, and the origins are "--budget", ...
+  std::string flags_origin{};
 };
 
 struct ResolvedSettings {
@@ -32,9 +34,15 @@ struct ResolvedSettings {
   // Settings of backends, "host.slot_bytes" -> text, and their origins under the same key.
   std::map<std::string, std::string> backend_values;
   std::map<std::string, std::string> backend_origins;
+  // The elements of force_choice that name custom operators of PyTorch; cotune.torch reads them.
+  std::string forced_operators{};
   std::string settings_file;          // that was read; "" when there is none
   std::vector<std::string> warnings;  // unknown COTUNE_ variables, with the nearest name
 };
+
+// The value as the user wrote it, in one form: that of FormatSetting, and the custom operators of
+// force_choice.
+std::string TextOfSetting(const SettingSpec& spec, const ResolvedSettings& resolved);
 
 // Settings as lines of "name=value", as flags. `where` names their place. kUsage: a line without
 // '=', a name that no setting has, with the nearest one, or one that stands twice.

@@ -193,6 +193,13 @@ def note_used(operator: CustomOperator) -> None:
     _registry.used.add(operator.name)
 
 
+def names() -> set[str]:
+    """The names of the operators that have functions and are not declared."""
+    with _registry.lock:
+        operators = list(_registry.by_overload.items())
+    return {operator.name for overload, operator in operators if of(overload) is not None}
+
+
 def key() -> tuple[tuple[str, str], ...]:
     """All registrations, on which compiled graphs depend."""
     with _registry.lock:

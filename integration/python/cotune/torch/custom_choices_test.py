@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 import unittest
 from typing import Any
@@ -19,6 +20,7 @@ from cotune.torch import (
     custom_race,
     decisions,
     declarations,
+    forced_operators,
     graph_pass,
     groups,
     settings_file,
@@ -27,6 +29,7 @@ from cotune.torch.collectives import GroupFacts
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import GraphBuilder
+from cotune.torch.testing.process_group import ranks_of_group
 
 _library = torch.library.Library("cotune_custom", "DEF")
 for _schema in (
@@ -167,6 +170,17 @@ class PassTest(Test):
         decisions.clear()
         graph_pass.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
         return builder
+
+    def test_the_pass_warns_of_forced_choices_that_concern_no_operator(self) -> None:
+        with (
+            mock.patch.object(forced_operators, "_warned", set()),
+            mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE="lib::op=body"),
+            self.assertLogs("cotune.torch", "WARNING") as logged,
+        ):
+            for _ in range(2):
+                self.rewritten()
+        (line,) = logged.output
+        self.assertIn("force_choice (COTUNE_FORCE_CHOICE) gives lib::op the choice body, which has no effect", line)
 
     def call_in(self, builder: GraphBuilder) -> Any:
         return next(node for node in builder.graph.nodes if "mixed" in str(node.target))
@@ -372,9 +386,92 @@ class JudgeTest(Test):
             self.assertEqual(found, [("python/a", "option 'force'"), ("body", "COTUNE_FORCE"), ("", "COTUNE_FORCE")])
             self.assertEqual(settings_file.force_parts()[0], "all_gather=host/tree")
             self.assertTrue(groups._forces())
-        for text, forces in (("lib::one=body", False), ("all_reduce=host/ring", True), ("lib::one", True)):
+        # The library refuses a text that cannot be read.
+        for text, forces in (("lib::one=body", False), ("all_reduce=host/ring", True), ("lib::one", True), ("  ", False)):
             with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE=text):
                 self.assertEqual(groups._forces(), forces, "collectives")
+
+    def raced_with(self, own_s: float, other_s: float) -> tuple[custom_race.CustomVerdict, mock.Mock]:
+        """The verdict of rank 0 whose time to compile is not that of rank 1, and the race that is made for it."""
+        operator = self.register(ops.other.default, CustomOpConfig(ring))
+        process_group = ranks_of_group()[0]
+        cells = custom_race._Cells("g", process_group, -1)
+
+        def share(step: str, word: dict) -> list[dict]:
+            return [word, {**word, "compile_s": other_s}]
+
+        settings = groups.TuneSettings(database=None, functions_compile_budget_s=own_s)
+        with (
+            mock.patch.object(groups, "_settings", settings),
+            mock.patch.object(cells, "_share_of", lambda *arguments: share),
+            mock.patch.object(custom_race, "CustomRace") as race,
+        ):
+            race.return_value.session.return_value = contextlib.nullcontext()
+            race.return_value.run.return_value = custom_race.CustomVerdict(why_not="nothing has raced")
+            return cells._met(operator, "key", {}, process_group), race
+
+    def test_ranks_with_other_times_to_compile_use_the_smallest(self) -> None:
+        for own_s, other_s in ((60.0, 30.0), (30.0, 60.0)):
+            with self.assertLogs("cotune.torch", "WARNING") as logged:
+                verdict, race = self.raced_with(own_s, other_s)
+            self.assertEqual((verdict.why_not, race.call_args.kwargs["compile_s"]), ("nothing has raced", 30.0))
+            self.assertIn(f"rank 0 has {own_s:g}, rank 1 has {other_s:g}; all of them use the smallest, 30 s", logged.output[0])
+        verdict, race = self.raced_with(60.0, 0.0)
+        self.assertIn("functions_compile_budget_s is 0 on one of them", verdict.why_not)
+        race.assert_not_called()
+        with self.assertNoLogs("cotune.torch", "WARNING"):
+            self.assertEqual(self.raced_with(45.0, 45.0)[1].call_args.kwargs["compile_s"], 45.0)
+
+    def test_a_list_that_cannot_be_read_is_an_error_before_any_rank_waits(self) -> None:
+        for text, wrong in (
+            ("lib::one=body,,all_reduce=host/ring", "element 2 of the list is empty"),
+            ("lib::one=body,", "element 2 of the list is empty"),
+            ("lib::one", '"lib::one" names no choice'),
+            ("all_reduce=host/ring,broadcast", '"broadcast" names no choice'),
+            ("lib::one= ", '"lib::one=" names no choice'),
+            ("=body", '"=body" names no collective'),
+            ("lib::one=body, lib::one = python/ring", "lib::one stands twice: with body and with python/ring"),
+            ("all_reduce=a/b,lib::one=body,all_reduce=c/d", "all_reduce stands twice: with a/b and with c/d"),
+        ):
+            with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE=text):
+                for read in (settings_file.force_parts, groups.TuneSettings.of):
+                    with self.assertRaises(ValueError) as raised:
+                        read()
+                    self.assertIn(f'bad value "{text}" for force_choice (COTUNE_FORCE_CHOICE): {wrong}; give', str(raised.exception))
+
+    def warned(self, levels: tuple[str, ...] = ("WARNING",)) -> list[str]:
+        with self.assertLogs("cotune.torch", "DEBUG") as logged:
+            forced_operators.warn_of_unknown()
+            forced_operators.log.debug("the end")
+        return [each.getMessage() for each in logged.records if each.levelname in levels]
+
+    def test_a_forced_choice_that_concerns_no_operator_is_one_warning(self) -> None:
+        self.register(ops.other.default, CustomOpConfig(ring))
+        force = {"lib::mine": "python/a", "all_gather": "host/tree"}
+        with (
+            mock.patch.object(forced_operators, "_warned", set()),
+            mock.patch.object(groups, "_settings", groups.TuneSettings.of(force=force)),
+            mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE="cotune_custom::other=body,cotune_custom::othr=python/ring"),
+        ):
+            near, mine = self.warned()
+            self.assertIn("force_choice (COTUNE_FORCE_CHOICE) gives cotune_custom::othr the choice python/ring, which has no effect", near)
+            self.assertIn("did you mean cotune_custom::other?", near)
+            self.assertIn("force_choice (option 'force') gives lib::mine the choice python/a", mine)
+            self.assertIn("those that have functions are: cotune_custom::other", mine)
+            self.assertEqual(self.warned(), [], "once")
+            with mock.patch.object(forced_operators.compat, "global_rank", lambda: 1):
+                forced_operators._warned.clear()
+                self.assertEqual((self.warned(), len(self.warned(("INFO",)))), ([], 0), "rank 0 shows it")
+
+    def test_a_forced_choice_of_a_declared_operator_is_that_of_its_collective(self) -> None:
+        kinds = {ops.other.default: "all_reduce"}
+        with (
+            mock.patch.object(forced_operators, "_warned", set()),
+            mock.patch.object(forced_operators.declarations, "kinds", lambda: kinds),
+            mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE="cotune_custom::other=python/ring"),
+        ):
+            (line,) = self.warned()
+        self.assertIn("it is declared as all_reduce, and runs by the choice of that collective; write all_reduce=python/ring", line)
 
 
 if __name__ == "__main__":

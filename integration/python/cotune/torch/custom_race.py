@@ -28,6 +28,7 @@ import torch
 from cotune._interrupt import keeper
 from cotune.torch import (
     compat,
+    compile_budget,
     custom_choices,
     custom_operands,
     function_groups,
@@ -288,7 +289,7 @@ class _Cells:
             compat.options_text(compat.inductor_options()) if compile_s > 0 else "",
         )  # fmt: skip
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
-        word = {"version": version, "compiles": compile_s > 0, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
+        word = {"version": version, "compile_s": compile_s, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
         forced, origin = settings.force_of_operator(operator.name)
         word |= {"forced": forced, "force_origin": origin, "numerics": settings.numerics}
         share = self._share_of(operator, meeting, compile_s)
@@ -305,6 +306,7 @@ class _Cells:
             return CustomVerdict(why_not=self.given_up[operator.name])
         if why := _why_no_race(words):
             return CustomVerdict(why_not=why)
+        compile_s = compile_budget.agreed_s(words, self.place)
         if (forced := _checked_force(operator, words, compile_s > 0)) == _BODY:
             return CustomVerdict(is_forced=True)
         verdict = None
@@ -372,7 +374,7 @@ def _why_no_race(words: list[Word]) -> str:
     if any(each["numerics"] != "any" for each in words):
         return "numerics is not any, and a function may give other bits than the body"
     for rank, each in enumerate(words):
-        if each["compiles"] != words[0]["compiles"]:
+        if (each["compile_s"] > 0) != (words[0]["compile_s"] > 0):
             return f"rank {rank} of the process group or rank 0 compiles no functions: functions_compile_budget_s is 0 on one of them"
         if each["version"] != words[0]["version"]:
             return f"rank {rank} of the process group has registered other functions than rank 0"

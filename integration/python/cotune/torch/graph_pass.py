@@ -22,6 +22,7 @@ from cotune.torch import (
     custom_operators,
     decisions,
     declarations,
+    forced_operators,
     given_back,
     groups,
     manifest,
@@ -176,6 +177,7 @@ def _rewrite(
         whole = _to_compare(graph.owning_module, original, settings, group_facts, found)
     programs = _put_programs(graph, settings, found, whole)
     raced = [] if settings.export else custom_choices.replace(graph, compat.captures_graphs())
+    forced_operators.warn_of_unknown()
     undeclared = [each for each in undeclared if each.operator not in {other.operator for other in raced}]
     seconds = time.perf_counter() - begin
     decisions.record(nodes, seconds, programs, left_decisions, origin, compat.compile_id(), undeclared, calls_custom, raced)

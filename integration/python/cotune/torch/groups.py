@@ -28,6 +28,7 @@ from cotune.errors import CotuneError, error_of
 from cotune.group import Group
 from cotune.torch import (
     compat,
+    compile_budget,
     function_choices,
     function_forms,
     function_groups,
@@ -95,8 +96,12 @@ class TuneSettings:
 
     @classmethod
     def of(cls, **options: Any) -> TuneSettings:
-        """Settings of named options. Raises TypeError for an unknown name or a value that cannot be."""
+        """Settings of named options. Raises TypeError for an unknown name or a value that cannot be.
+
+        Raises ValueError for a text of the setting `force_choice` that cannot be read: here no rank waits for another one.
+        """
         option_values.check(options)
+        settings_file.force_parts()
         own = {name: value for name, value in options.items() if name not in job_settings.ALLOWED}
         named = {name: value for name, value in options.items() if name in job_settings.ALLOWED}
         return cls(**own, settings=named)
@@ -116,6 +121,11 @@ class TuneSettings:
             return self.force[name], "option 'force'"
         _, of_operators, origin = settings_file.force_parts()
         return of_operators.get(name, ""), origin or "option 'force'"
+
+    def forced_operators(self) -> dict[str, tuple[str, str]]:
+        """The choices that the user gives custom operators, and the places that give them, by the names of the operators."""
+        names = [*settings_file.force_parts()[1], *(name for name in self.force or {} if "::" in name)]
+        return {name: self.force_of_operator(name) for name in names}
 
     def budgets_s(self) -> tuple[float, float]:
         """The budget of the first tune of a group, and that of each later one; 0: the setting `budget`."""
@@ -190,7 +200,7 @@ class GroupEntry:
       verdicts_path: the file of the verdicts; "" for none.
       race_timeout_s: a collective on host memory that takes longer ends the race of PyTorch's form.
       forms: the compiled functions that the user has registered; None if there are none, or not the same on all ranks.
-      functions_compile_budget_s: the seconds for compiling them before one tune.
+      functions_compile_budget_s: the seconds for compiling them before one tune, equal on all ranks.
     """
 
     name: str
@@ -406,16 +416,17 @@ def _reason_of(failure: Exception) -> str:
     return text[:_REASON_CHARACTERS_MAX]
 
 
-def _readiness(process_group: Any) -> dict[str, str]:
-    """The host of this rank and the version of its functions, or the reason why it cannot make a group.
+def _readiness(process_group: Any) -> dict[str, Any]:
+    """The host of this rank, the version of its functions and the time to compile them, or the reason why it cannot make a group.
 
     Raises nothing: the other ranks wait for it.
     """
     try:
         _native.library()
         library.load()
-        functions = function_choices.version_of(process_group, _compiles_functions())
-        return {"reason": "", "host": _host_id(), "functions": functions}
+        compile_s = _settings.functions_compile_budget_s
+        functions = function_choices.version_of(process_group, _compiles_functions(compile_s))
+        return {"reason": "", "host": _host_id(), "functions": functions, "compile_s": compile_s}
     except Exception as failure:  # noqa: BLE001
         return {"reason": _reason_of(failure), "host": "", "functions": ""}
 
@@ -426,8 +437,8 @@ def _have_one_list(words: list[dict[str, str]]) -> bool:
     return len(versions) == 1 and "" not in versions
 
 
-def _compiles_functions() -> bool:
-    return _settings.functions_compile_budget_s > 0 and _settings.numerics == "any"
+def _compiles_functions(compile_s: float) -> bool:
+    return compile_s > 0 and _settings.numerics == "any"
 
 
 def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
@@ -442,7 +453,7 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 def _forces() -> bool:
     """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force_of_collectives is not None or settings_file.force_parts()[0] != ""
+    return _settings.force_of_collectives is not None or settings_file.forces_collectives()
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:
@@ -463,9 +474,10 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     ready, attempt = meeting.share("ready", _readiness(process_group), "come to its first operator", hint=LATE_HINT)
     if reason := _first_reason(ready, meeting.global_ranks):
         return GroupEntry(name, place, None, reason)
+    compile_s = compile_budget.agreed_s(ready, meeting) if any(word.get("functions") for word in ready) else 0.0
     group, failure, force_result, is_agreed = None, "", 0, False
     prefix = f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"
-    forms = function_forms.Forms(process_group, device, prefix) if _compiles_functions() else None
+    forms = function_forms.Forms(process_group, device, prefix) if _compiles_functions(compile_s) else None
     try:
         try:
             group = Group(
@@ -498,7 +510,9 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     finally:
         if group is not None and not is_agreed:
             group.destroy()
-    return GroupEntry(name, place, group if is_agreed else None, reason, forms=forms if is_agreed and _have_one_list(ready) else None)
+    entry = GroupEntry(name, place, group if is_agreed else None, reason, functions_compile_budget_s=compile_s)
+    entry.forms = forms if is_agreed and _have_one_list(ready) else None
+    return entry
 
 
 def _why_plain(size: int, backend: str, device: int) -> str:
@@ -608,7 +622,6 @@ def resolve(name: str, device: int) -> None:
         # Only NCCL's collectives can be in the CUDA graph of a function whose collectives are given back.
         entry.races_plain = races_plain() and (device < 0 or compat.runs_cuda_by_nccl(process_group))
         entry.races_plain_budget_s = settings.races_plain_budget_s
-        entry.functions_compile_budget_s = settings.functions_compile_budget_s
         entry.verdicts_path = verdict_file.path_of(settings.database)
         entry.race_timeout_s = job_settings.autotune_timeout_s(settings.settings)
         known = _lives.get(name)

@@ -129,6 +129,40 @@ class MeetingTest(unittest.TestCase):
             self.assertIsInstance(each, UsageError)
             self.assertIn("rank 0: host/rign cannot run all_reduce", str(each))
 
+    def _meet_with_budgets(self, *budgets_s: float) -> list[groups.GroupEntry]:
+        """The entries of ranks that have one function, and each its own time to compile functions."""
+        of_rank = {id(each): seconds for each, seconds in zip(self.ranks, budgets_s, strict=True)}
+        readiness = groups._readiness
+
+        def ready(process_group: Any) -> dict[str, Any]:
+            return {**readiness(process_group), "functions": "v", "compile_s": of_rank[id(process_group)]}
+
+        with (
+            mock.patch.object(groups, "_readiness", ready),
+            mock.patch.object(groups.function_choices, "functions_of", lambda group, store, prefix, forms: forms),
+        ):
+            return self._meet_both()
+
+    def test_ranks_with_other_times_to_compile_use_the_smallest(self) -> None:
+        with self.assertLogs("cotune.torch", "INFO") as logged:
+            entries = self._meet_with_budgets(60.0, 30.5)
+        self.assertEqual([each.functions_compile_budget_s for each in entries], [30.5, 30.5])
+        self.assertTrue(all(each.forms is not None for each in entries))
+        self.assertEqual([each.levelname for each in logged.records].count("WARNING"), 1)
+        text = next(each.getMessage() for each in logged.records if each.levelname == "WARNING")
+        self.assertIn("functions_compile_budget_s differs between the ranks of process group 'g': rank 0 has 60, rank 1 has 30.5", text)
+        self.assertIn("use the smallest, 30.5 s", text)
+        with self.assertLogs("cotune.torch", "WARNING"):
+            entries = self._meet_with_budgets(0.0, 30.0)
+        self.assertEqual([each.functions_compile_budget_s for each in entries], [0.0, 0.0])
+        self.assertEqual([each.forms for each in entries], [None, None], "no rank compiles")
+        self.assertIsNone(FakeGroup.last.options["functions"])
+
+    def test_ranks_with_one_time_to_compile_are_not_warned(self) -> None:
+        with self.assertNoLogs("cotune.torch", "INFO"):
+            entries = self._meet_with_budgets(45.0, 45.0)
+        self.assertEqual([each.functions_compile_budget_s for each in entries], [45.0, 45.0])
+
     def test_a_group_gets_the_forced_choices(self) -> None:
         force = {"all_reduce": "host/ring"}
         with mock.patch.object(groups, "_settings", groups.TuneSettings.of(force=force)):

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cotune import _interrupt, _native
+from cotune import _interrupt, _language, _native
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.torch import decisions, function_choices, groups, library, origins
@@ -22,7 +22,7 @@ from cotune.torch.given_back import Verdict
 from cotune.torch.log import log
 from cotune.torch.manifest import Entry, parse_manifest
 from cotune.torch.origins import Origin
-from cotune.torch.program_text import numbered_statements
+from cotune.torch.program_text import ONE, numbered_statements, parse
 
 # Choices of one size that the table shows; `explain` shows all.
 _CHOICES_MAX = 5
@@ -207,14 +207,41 @@ def table(group: int, manifest: str, group_name: str = "", origin: Origin | None
 
 
 def _cells_of(entries: list[Entry]) -> dict[str, list[tuple[str, int]]]:
-    """The cells of programs by their texts in the progress of a tune: "program norm, 64 rows", "program norm" without R."""
+    """The programs and rows by the names of their cells in the progress of a tune.
+
+    "program norm, 64 rows", "program norm" without R; "all_reduce sum f32, 1024 bytes" for a program that is one collective,
+    whose cell it shares with all programs that are the same collective.
+    """
     cells: dict[str, list[tuple[str, int]]] = {}
     for entry in entries:
         name = f"program {program_name(entry.text)}"
+        collective = _single_collective(entry.text)
         for rows in entry.rows:
-            cells.setdefault(name, []).append((entry.text, rows))
-            cells.setdefault(f"{name}, {rows} row{'' if rows == 1 else 's'}", []).append((entry.text, rows))
+            names = [name, f"{name}, {_counted(rows, 'row')}"]
+            if collective is not None:
+                kind, row_bytes = collective
+                names.append(f"{kind}, {_counted(row_bytes[0] + row_bytes[1] * rows, 'byte')}")
+            for each in names:
+                cells.setdefault(each, []).append((entry.text, rows))
     return cells
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _single_collective(text: str) -> tuple[str, tuple[int, int]] | None:
+    """The collective that a program consists of, "all_reduce sum f32", and its bytes: a fixed number and one for each row.
+
+    None if the program has more than a collective.
+    """
+    program = parse(text)
+    if len(program.nodes) != 1 or len(program.inputs) != 1 or not program.nodes[0].is_collective:
+        return None
+    (node,), type_ = program.nodes, program.first_collective_type()
+    row_bytes = type_.columns * _language.DTYPES[type_.dtype][1]
+    words = [node.op, node.reduction, type_.dtype]
+    return " ".join(filter(None, words)), (row_bytes, 0) if type_.rows == ONE else (0, row_bytes)
 
 
 def _begins(name: str, manifest: str, ranks: int, device: int) -> None:

@@ -180,6 +180,24 @@ class OutcomeTest(unittest.TestCase):
             ["group 0: a group of cotune on host; 1 program is tuned; 1 program is not tuned: no choice ran"],
         )
 
+    def test_a_program_that_is_one_collective_shares_the_cell_of_that_collective(self) -> None:
+        ends = "; %y = {} %x; return %y"
+        for type_, statement, cell, measured in (
+            ("f32 [R, 8]", "all_reduce sum", b"all_reduce sum f32, 256 bytes", {8}),
+            ("f32 [R, 8]", "all_reduce max", b"all_reduce sum f32, 256 bytes", set()),
+            ("bf16 [R, 8]", "reduce_scatter average", b"reduce_scatter average bf16, 16 bytes", {1}),
+            ("bf16 [R/n, 8]", "all_gather", b"all_gather bf16, 128 bytes", {8}),
+            ("u8 [R, 1]", "all_to_all", b"all_to_all u8, 1 byte", {1}),
+            ("i64 [1, 8]", "broadcast", b"broadcast i64, 64 bytes", {1, 8}),
+        ):
+            text = f"program {cell.decode().split()[0]}_{type_[:2]}; %x = input {type_}" + ends.format(statement)
+            with self.subTest(text=text):
+                self._tune(cells=(cell,), text=text)
+                self.assertEqual(self.entry.programs.pop(text).measured, measured)
+        text = "program two; %x = input f32 [R, 8]; %y = all_reduce sum %x; %z = relu %y; return %z"
+        self._tune(cells=(b"all_reduce sum f32, 256 bytes",), text=text)
+        self.assertEqual(self.entry.programs[text].measured, set(), "it is a cell of its own")
+
     def test_a_program_whose_results_could_not_be_saved_is_tuned_all_the_same(self) -> None:
         untuned = "; 1 program is not tuned: the disk is full"
         for source, relative, line in (

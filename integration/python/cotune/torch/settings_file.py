@@ -1,7 +1,8 @@
 """Which settings of cotune the user gives outside of the program: in the settings file and by COTUNE_ variables.
 
 The library resolves settings by itself when a group is made. Here is read what decides before: which settings are
-given at all, where, and the sizes that compiled graphs need. A file that cannot be read gives nothing, because the
+given at all, where, and the sizes that compiled graphs need; a test compares that with the library's answers. The library is not
+asked, because it may be missing: programs run by PyTorch then, and compiled graphs must not differ. A file that cannot be read gives nothing, because the
 library refuses it with the line that is wrong.
 """
 
@@ -12,17 +13,25 @@ import os
 import pathlib
 import re
 
-_LINE = re.compile(r"""\s*(?P<name>[\w.-]+)\s*=\s*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)'|(?P<bare>[^#]*))""")
+# The blanks and digits of the library: those of Unicode are none.
+_BLANKS = " \t\r"
+_LINE = re.compile(
+    r"""[ \t\r]*(?P<name>[A-Za-z0-9_.-]+)[ \t\r]*=[ \t\r]*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)'|(?P<bare>[^#]*))"""
+)
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = r"(\d+)([KMGT]?)"
-_RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)(?P<unit>[KMGT]?)))?)?", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s|m|h|)")
+_SIZE = r"(\d+)([KMGTkmgt]?)"
+_RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)(?P<unit>[KMGTkmgt]?)))?)?", re.ASCII)
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s|m|h|)", re.ASCII)
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 # The largest size that a setting may have, and more sizes than any tune has.
 _SIZE_BYTES_MAX = 2**40
 _SIZES_MAX = 1000
-# The other names of settings that are asked for here.
-_ALIASES = {"force_choice": ("force",)}
+# The other names of settings.
+_ALIASES = {
+    "collective_fusion_enabled": ("enable_custom_op_fusion",),
+    "precompile_threads": ("max_autotune_gemm_threads",),
+    "force_choice": ("force",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,18 +54,41 @@ def given(name: str) -> Given | None:
 
 
 def force_parts() -> tuple[str, dict[str, str], str]:
-    """The setting force_choice: its elements that name collectives, the choices of custom operators by their names, and its origin."""
+    """The setting force_choice: its elements that name collectives, the choices of custom operators by their names, and its origin.
+
+    Raises ValueError for a list that cannot be read. Names of collectives and of choices are left to the library.
+    """
     found = given("force_choice")
-    if found is None:
+    if found is None or not found.value.strip():
         return "", {}, ""
-    of_collectives, of_operators = [], {}
-    for element in found.value.split(","):
-        name, equals, choice = element.partition("=")
-        if equals and "::" in name:
-            of_operators[name.strip()] = choice.strip()
-        else:
-            of_collectives.append(element)
-    return ",".join(of_collectives), of_operators, found.origin
+    of_collectives: dict[str, str] = {}
+    of_operators: dict[str, str] = {}
+    for number, element in enumerate(found.value.split(","), 1):
+        name, equals, choice = (each.strip() for each in element.partition("="))
+        if not element.strip():
+            raise _bad_force(found, f"element {number} of the list is empty")
+        if not name or not choice:
+            raise _bad_force(found, f'"{element.strip()}" names no choice' if name else f'"{element.strip()}" names no collective')
+        part = of_operators if "::" in name else of_collectives
+        if name in part:
+            raise _bad_force(found, f"{name} stands twice: with {part[name]} and with {choice}")
+        part[name] = choice
+    return ",".join(f"{name}={choice}" for name, choice in of_collectives.items()), of_operators, found.origin
+
+
+def forces_collectives() -> bool:
+    """Returns true if the setting force_choice names collectives, or cannot be read: the library refuses it then."""
+    try:
+        return force_parts()[0] != ""
+    except ValueError:
+        return True
+
+
+def _bad_force(found: Given, why: str) -> ValueError:
+    return ValueError(
+        f'bad value "{found.value}" for force_choice ({found.origin}): {why}; give collectives or custom operators and their '
+        "choices, such as all_reduce=nccl/auto,lib::op=python/ring"
+    )
 
 
 def path() -> pathlib.Path | None:
@@ -78,12 +110,12 @@ def _in_file() -> dict[str, Given]:
     if (file := path()) is None:
         return {}
     try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = file.read_bytes().decode(errors="surrogateescape").split("\n")
+    except OSError:
         return {}
     found: dict[str, Given] = {}
     for number, line in enumerate(lines, 1):
-        if line.lstrip().startswith("["):
+        if line.lstrip(_BLANKS).startswith("["):
             break  # a section has the settings of one backend, as all after it
         matched = _LINE.match(line)
         if matched:
@@ -94,7 +126,7 @@ def _in_file() -> dict[str, Given]:
 def _value(matched: re.Match[str]) -> str:
     if matched["double"] is not None:
         return re.sub(r"\\(.)", r"\1", matched["double"])
-    return matched["single"] if matched["single"] is not None else matched["bare"].strip()
+    return matched["single"] if matched["single"] is not None else matched["bare"].strip(_BLANKS)
 
 
 def seconds(text: str) -> float:
@@ -123,8 +155,8 @@ def _range(text: str) -> list[int]:
     last = first if matched[3] is None else _bytes(matched[3], matched[4])
     step = 0 if matched["step"] is None else _bytes(matched["step"], matched["unit"])
     factor = 1 if matched["step"] is not None else int(matched["factor"] or 2)
-    has_no_step = last > first and first * factor + step <= first
-    if max(first, last) > _SIZE_BYTES_MAX or last < first or has_no_step:
+    has_no_step = (factor < 2 and step < 1) or (last > first and first * factor + step <= first)
+    if max(first, last, step) > _SIZE_BYTES_MAX or last < first or has_no_step:
         raise ValueError(f"{text!r} is no range of sizes from the smaller to the larger one, up to 1T")
     found = [first]
     while len(found) <= _SIZES_MAX and (size := found[-1] * factor + step) <= last and size > found[-1]:

@@ -1,0 +1,35 @@
+"""Warns of forced choices of custom operators that concern no operator."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+
+from cotune.torch import compat, custom_choices, declarations, groups
+from cotune.torch.log import log
+
+_warned: set[tuple[str, str]] = set()  # (operator, origin)
+
+
+def warn_of_unknown() -> None:
+    """Warns, once, of each forced choice whose operator has no functions now, when a graph is compiled. Global rank 0 shows it."""
+    known = custom_choices.names()
+    for name, (choice, origin) in groups.tune_settings().forced_operators().items():
+        if name in known or (name, origin) in _warned:
+            continue
+        _warned.add((name, origin))
+        log.log(
+            logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+            "force_choice (%s) gives %s the choice %s, which has no effect: %s",
+            origin, name, choice, _why(name, choice, known),
+        )  # fmt: skip
+
+
+def _why(name: str, choice: str, known: set[str]) -> str:
+    for overload, kind in declarations.kinds().items():
+        if declarations.name_of(overload) == name:
+            return f"it is declared as {kind}, and runs by the choice of that collective; write {kind}={choice}"
+    why = "no functions are registered for it (cotune.torch.register_custom_op_autotuning) when this graph is compiled"
+    if nearest := difflib.get_close_matches(name, known, 1):
+        return f"{why}; did you mean {nearest[0]}?"
+    return f"{why}; those that have functions are: {', '.join(sorted(known)) or 'none'}"
