@@ -260,6 +260,16 @@ inline unsigned int AddBf16Pairs(unsigned int a, unsigned int b) {
   const auto high = [](unsigned int pair) { return __uint_as_float(pair & 0xFFFF0000u); };
   return Bf16PairFromFloats(low(a) + low(b), high(a) + high(b));
 }
+inline unsigned int F16PairsBelowZero(unsigned int pair) {
+  const auto is_below = [&](int i) {
+    return FloatFromF16(static_cast<unsigned short>(pair >> 16 * i)) < 0.0f;
+  };
+  return (is_below(0) ? 0x0000FFFFu : 0u) | (is_below(1) ? 0xFFFF0000u : 0u);
+}
+inline unsigned int Bf16PairsBelowZero(unsigned int pair) {
+  const unsigned int low = __uint_as_float(pair << 16) < 0.0f ? 0x0000FFFFu : 0u;
+  return low | (__uint_as_float(pair & 0xFFFF0000u) < 0.0f ? 0xFFFF0000u : 0u);
+}
 
 }  // namespace cotune::cuda
 

@@ -338,8 +338,9 @@ TEST(LeafRegionTextTest, IsThatOfTheGoldenFile) {
     // One kernel serves every number of rows.
     const std::string of_case = LeafRegionText(LeafRegionAt(each, 1, 2));
     EXPECT_EQ(LeafRegionText(LeafRegionAt(each, 8, 2)), of_case);
-    const bool is_golden = each.name == "casts_on_both_sides" || each.name == "numbers_of_rows" ||
-                           each.name == "residual_norm" || each.name == "bucket_residual";
+    const bool is_golden = each.name == "casts_on_both_sides" || each.name == "bias_relu" ||
+                           each.name == "numbers_of_rows" || each.name == "residual_norm" ||
+                           each.name == "bucket_residual";
     if (is_golden) text += "// ---- " + each.name + "\n" + of_case;
     if (each.name != "split_residual_norm") continue;
     text += "// ---- split\n" + LeafRegionText(LeafRegionAt(each, 1, 3), RowSide::kSplit);

@@ -6,7 +6,15 @@
 
 using namespace cotune::cuda;
 
-extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
+namespace {
+
+// A bucket, or leaves of several packs, would spill with so few registers.
+constexpr int kLeafResidentBlocks =
+    kIsBucket<SinkArguments> || kLeafPacks > 1 ? 0 : kResidentBlocks;
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kLeafResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a,
                   const __grid_constant__ SourceArguments source,
                   const __grid_constant__ SinkArguments sink) {

@@ -27,6 +27,11 @@ struct OperandsOfSide<PieceArguments<kOperands, kPieces>> {
 };
 
 template <typename Arguments>
+constexpr bool kIsBucket = false;
+template <int kOperands, int kPieces>
+constexpr bool kIsBucket<PieceArguments<kOperands, kPieces>> = true;
+
+template <typename Arguments>
 using OperandsOf = typename OperandsOfSide<Arguments>::Type;
 
 }  // namespace cotune::cuda

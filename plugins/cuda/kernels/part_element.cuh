@@ -159,6 +159,14 @@ __device__ __forceinline__ unsigned int AddPairs(F16 /*dtype*/, unsigned int a, 
   return AddF16Pairs(a, b);
 }
 
+// All ones in the elements of a pair that are below zero.
+__device__ __forceinline__ unsigned int PairsBelowZero(Bf16 /*dtype*/, unsigned int pair) {
+  return Bf16PairsBelowZero(pair);
+}
+__device__ __forceinline__ unsigned int PairsBelowZero(F16 /*dtype*/, unsigned int pair) {
+  return F16PairsBelowZero(pair);
+}
+
 // The bits of a number that is stored and read again. (The compiler does not join conversions of
 // such numbers to one of a pair, see prelude.cuh.)
 template <class T>

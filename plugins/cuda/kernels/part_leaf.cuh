@@ -49,6 +49,16 @@ __device__ __forceinline__ Leaf<T> SumOf(const Leaf<T>& a, const Leaf<T>& b) {
   return sum;
 }
 
+// The larger of each 16-bit float and 0, as Relu of its elements.
+template <class T>
+__device__ __forceinline__ Leaf<T> ReluOf(const Leaf<T>& a) {
+  Leaf<T> larger;
+#pragma unroll
+  for (int w = 0; w < Leaf<T>::kWords; ++w)
+    larger.word[w] = a.word[w] & ~PairsBelowZero(T(), a.word[w]);
+  return larger;
+}
+
 // One element as its bits, 0 where it is not there.
 template <int kBytes>
 __device__ __forceinline__ auto LoadBitsIf(bool is_there, const unsigned char* at) {

@@ -396,6 +396,23 @@ __device__ __forceinline__ unsigned int AddBf16Pairs(unsigned int a, unsigned in
   return sums;
 }
 
+// All ones in the halves of a pair of 16-bit floats that are below zero. (Neither -0 nor NaN is.)
+__device__ __forceinline__ unsigned int F16PairsBelowZero(unsigned int pair) {
+  unsigned int mask;
+  asm("set.lt.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(pair), "r"(0));
+  return mask;
+}
+__device__ __forceinline__ unsigned int Bf16PairsBelowZero(unsigned int pair) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  unsigned int mask;
+  asm("set.lt.u32.bf16x2 %0, %1, %2;" : "=r"(mask) : "r"(pair), "r"(0));
+  return mask;
+#else
+  const unsigned int low = __uint_as_float(pair << 16) < 0.0f ? 0x0000FFFFu : 0u;
+  return low | (__uint_as_float(pair & 0xFFFF0000u) < 0.0f ? 0xFFFF0000u : 0u);
+#endif
+}
+
 // f32 to the 8-bit floats, by GPUs that do it: to the nearest, ties to even, and the largest number
 // for what is beyond it.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890

@@ -136,7 +136,9 @@ class LeafText {
       const char* const dtype = DtypeText(value(v).dtype);
       std::string text = IsInput(v) ? fmt::format("in{}.Get(i)", v) : ExpressionText(program_, v);
       const bool is_kept = kept_.count(v) != 0;
-      if (is_kept && IsSumOfLeaves(v)) {
+      if (whole_.count(v) != 0) {
+        text = fmt::format("leaf{}.Get(i)", v);
+      } else if (is_kept && IsSumOfLeaves(v)) {
         to_.Line("const unsigned int {} = leaf{}.Bits(i);", BitsName(v), v);
         text = fmt::format("{}::FromBits({})", dtype, BitsName(v));
       } else if (is_kept || (stored.count(v) != 0 && HasBits(v))) {
@@ -166,6 +168,58 @@ class LeafText {
     };
     return node.kind == COTUNE_NODE_ADD && sdk::ElementBytes(dtype) == 2 &&
            is_leaf(node.operands[0]) && is_leaf(node.operands[1]);
+  }
+  // Computes all values that can be computed as whole leaves, which takes fewer instructions than
+  // their elements: sums of 16-bit floats that are leaves, and ReLUs of such sums.
+  void ComputeWholeLeaves(const std::vector<int>& values) {
+    for (const int v : values) {
+      if (!IsOfWholeLeaves(v)) continue;
+      whole_.insert(v);
+      const ProgramNode& node = NodeOf(program_, v);
+      const std::string first = LeafName(node.operands[0]);
+      to_.Line("const Leaf<{}> {} = {};", DtypeText(value(v).dtype), LeafName(v),
+               node.kind == COTUNE_NODE_ADD
+                   ? fmt::format("SumOf({}, {})", first, LeafName(node.operands[1]))
+                   : fmt::format("ReluOf({})", first));
+    }
+  }
+  bool IsOfWholeLeaves(int index) const {
+    if (IsInput(index) || !IsWide(index)) return false;
+    const ProgramNode& node = NodeOf(program_, index);
+    const sdk::ValueDtype dtype = value(index).dtype;
+    const auto is_sum = [&](int operand) { return whole_.count(operand) != 0; };
+    const auto is_leaf = [&](int operand) {
+      if (operand < 0 || value(operand).dtype != dtype) return false;
+      return IsInput(operand) ? IsWide(operand) : is_sum(operand);
+    };
+    if (dtype != sdk::ValueDtype::kF16 && dtype != sdk::ValueDtype::kBf16) return false;
+    if (!MayBeRounded(index)) return false;
+    // ReLU keeps the bits of NaN, which are those of all computed ones in a sum, but not in an
+    // input.
+    if (node.kind == COTUNE_NODE_RELU) return is_sum(node.operands[0]);
+    return node.kind == COTUNE_NODE_ADD && is_leaf(node.operands[0]) && is_leaf(node.operands[1]);
+  }
+  // Returns true if the value may be rounded to its dtype before it is read. A ReLU of a sum of
+  // such floats has the same bits if the sum was rounded before, because that never rounds to zero.
+  bool MayBeRounded(int index) const {
+    if (HasBits(index)) return true;
+    for (int v = index + 1; v < static_cast<int>(program_.values.size()); ++v) {
+      if (IsInput(v)) continue;
+      const ProgramNode& node = NodeOf(program_, v);
+      const auto end = node.operands.begin() + node.operand_count;
+      if (std::find(node.operands.begin(), end, index) == end) continue;
+      if (node.kind != COTUNE_NODE_RELU || !MayBeRounded(v)) return false;
+    }
+    return true;
+  }
+  std::string LeafName(int index) const {
+    return fmt::format("{}{}", IsInput(index) ? "in" : "leaf", index);
+  }
+  // The values of which a whole leaf is there before the loop over its elements.
+  std::set<int> WholeLeaves() const {
+    std::set<int> whole = LeafSums();
+    whole.insert(whole_.begin(), whole_.end());
+    return whole;
   }
   // The kept values that are such sums.
   std::set<int> LeafSums() const {
@@ -218,8 +272,8 @@ class LeafText {
   void WriteOutputs(const std::vector<size_t>& outputs) {
     std::vector<size_t> computed;
     for (const size_t o : outputs) {
-      if (IsInput(OutputValue(o))) {
-        StoreLeaf(o, fmt::format("in{}", OutputValue(o)));
+      if (IsInput(OutputValue(o)) || whole_.count(OutputValue(o)) != 0) {
+        StoreLeaf(o, LeafName(OutputValue(o)));
       } else {
         computed.push_back(o);
       }
@@ -233,7 +287,7 @@ class LeafText {
         targets.push_back(OutputValue(o));
       }
       OpenElementLoop();
-      ComputeElements(WideValuesOf(targets, is_tail_ ? Carried() : LeafSums()),
+      ComputeElements(WideValuesOf(targets, is_tail_ ? Carried() : WholeLeaves()),
                       {targets.begin(), targets.end()});
       for (const size_t o : group) {
         const int v = OutputValue(o);
@@ -267,6 +321,7 @@ class LeafText {
   const RowSplit* split_ = nullptr;
   bool is_tail_ = false;   // what is written now follows from the carried value of the split
   std::set<int> kept_;     // values that a thread keeps from one pass over a row to the next
+  std::set<int> whole_;    // values that are computed as whole leaves
   std::set<int> written_;  // the wide values of the passes that have been written
 };
 

@@ -24,7 +24,7 @@ class StageText : LeafText {
     to_.Line("template <bool kIsAligned>");
     to_.Open("__device__ __forceinline__ void At({}) const {{", kLeafParameters);
     LoadElements();
-    WriteOutputs(stage_.outputs);
+    WriteAllOutputs();
     to_.Close();
     CloseStruct();
   }
@@ -36,7 +36,7 @@ class StageText : LeafText {
     to_.Open("__device__ __forceinline__ Leaf<{}> At({}) const {{",
              DtypeText(value(OutputValue(0)).dtype), kLeafParameters);
     LoadElements();
-    WriteOutputs(stage_.outputs);
+    WriteAllOutputs();
     to_.Close();
     CloseStruct();
   }
@@ -72,7 +72,7 @@ class StageText : LeafText {
     for (const int v : stage_.values) {
       if (!IsWide(v) && !IsInput(v)) ComputeNumber(v);
     }
-    WriteOutputs(stage_.outputs);
+    WriteAllOutputs();
     to_.Close();
     CloseStruct();
   }
@@ -93,11 +93,18 @@ class StageText : LeafText {
       }
     }
   }
-  std::vector<int> WideInputsOfOutputs() const {
+  void WriteAllOutputs() {
+    ComputeWholeLeaves(WideValuesOfOutputs());
+    WriteOutputs(stage_.outputs);
+  }
+  std::vector<int> WideValuesOfOutputs() const {
     std::vector<int> targets;
     for (const size_t o : stage_.outputs) targets.push_back(OutputValue(o));
+    return WideValuesOf(targets);
+  }
+  std::vector<int> WideInputsOfOutputs() const {
     std::vector<int> inputs;
-    for (const int v : WideValuesOf(targets)) {
+    for (const int v : WideValuesOfOutputs()) {
       if (IsInput(v)) inputs.push_back(v);
     }
     return inputs;
