@@ -28,6 +28,18 @@ MODULES = (
 GRACE_S = 10
 
 
+def prepare_inductor() -> None:
+    """Does what Inductor does once in a process, so that ranks need not do it again: it takes longer than the rest of a short
+    test. It compiles and loads a library for each kind of vector instructions, traces the patterns of its passes, and reads its
+    own code for a digest. No graph is compiled."""
+    inductor = importlib.import_module("torch._inductor")
+    inductor.cpu_vec_isa.pick_vec_isa()
+    inductor.codecache.torch_key()
+    inductor.fx_passes.pre_grad.lazy_init()
+    inductor.fx_passes.joint_graph.lazy_init(sys.modules["torch"].device("cpu"))
+    inductor.fx_passes.post_grad.lazy_init()
+
+
 def become_rank(run: dict, rank: int, port: int) -> None:
     """Turns this process into a rank, up to its script."""
     os.environ.clear()
@@ -77,6 +89,7 @@ def main() -> dict | None:
     """Serves until its input ends. Returns in each rank, with its run."""
     for name in MODULES:
         importlib.import_module(name)
+    prepare_inductor()
     for line in sys.stdin:
         run = json.loads(line)
         port = free_port()

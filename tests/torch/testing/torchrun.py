@@ -133,6 +133,8 @@ class Tree:
             # One core a rank, and no pool of compilers beside it.
             "OMP_NUM_THREADS": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            # Each tree would precompile PyTorch's headers, and most trees compile less than that saves.
+            "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
             "PYTHONWARNINGS": "ignore::FutureWarning,ignore::UserWarning",
         }
         return kept | own | more
