@@ -213,7 +213,7 @@ class PassTest(Test):
         self.register(ops.mixed.default, CustomOpConfig(ring))
         found = custom_choices.key()
         self.assertNotEqual(before, found)
-        with mock.patch.object(graph_pass.compat, "process_groups", return_value={}):
+        with mock.patch.object(graph_pass.process_groups, "known_groups", return_value={}):
             self.assertIn(found, graph_pass.CotunePass(Settings()).uuid())
 
 

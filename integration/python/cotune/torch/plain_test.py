@@ -255,7 +255,7 @@ class CollectivesTest(unittest.TestCase):
                 unittest.mock.patch.object(plain.compat, "group_backend", return_value=backend),
                 unittest.mock.patch.object(plain.compat, "torch_version", return_value=version),
             ):
-                self.assertEqual(plain.compat.averages(object(), device), wanted, (backend, device, version))
+                self.assertEqual(plain.process_groups.averages(object(), device), wanted, (backend, device, version))
 
     def test_collectives_of_two_ranks(self) -> None:
         found = ranks.run_on_ranks(2, _collectives)
