@@ -1,8 +1,8 @@
 """Private names of torch that the package uses, each behind a function that probes for it.
 
 compiled_functions.py has the names by which functions of the user are compiled, and process_groups.py
-those of process groups. A function whose name this torch lacks returns None, or raises `Unsupported` where the package cannot work without it.
-Nothing of torch is patched.
+those of process groups. A function whose name this torch lacks returns None, or raises `Unsupported` if
+the package cannot work without it. Nothing of torch is patched.
 """
 
 from __future__ import annotations
