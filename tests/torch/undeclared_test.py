@@ -6,6 +6,8 @@ import unittest
 import function_cases
 from testing.torchrun import Tree
 
+# Each rank compiles its graphs, and takes none from the cache that another rank has put there in the same run.
+NO_GRAPH_CACHE = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 ONCE, REPEATED = "python/once", "python/repeated?times=12"
 
 
@@ -23,13 +25,13 @@ class UndeclaredTest(unittest.TestCase):
         self.assertEqual([each["error"] for each in found], [""] * ranks)
         return found
 
-    def run_case(self, name: str, ranks: int = 2, tree: Tree | None = None):
-        found = self.run_ranks(function_cases.CASES[name].argument, ranks, tree)
+    def run_case(self, name: str, ranks: int = 2, tree: Tree | None = None, **environment: str):
+        found = self.run_ranks(function_cases.CASES[name].argument, ranks, tree, **environment)
         self.assertEqual([function_cases.errors(name, each) for each in found], [""] * ranks)
         return found
 
     def test_a_function_that_does_less_work_than_the_body_runs_at_each_shape(self):
-        for each in self.run_case("faster", ranks=4, tree=Tree()):
+        for each in self.run_case("faster", ranks=4, **NO_GRAPH_CACHE):
             self.check_faster(each)
 
     def check_faster(self, each: dict):
@@ -39,22 +41,22 @@ class UndeclaredTest(unittest.TestCase):
         self.assertGreater(each["runs"], 12, "it was measured")
 
     def test_the_next_process_takes_the_verdict_from_the_file_unless_the_function_has_changed(self):
-        tree = Tree()  # graphs of a cache are not in what explain() lists
-        for each in self.run_case("faster", tree=tree):
+        tree = Tree(inductor=self.inductor)
+        for each in self.run_case("faster", tree=tree, **NO_GRAPH_CACHE):
             self.check_faster(each)
-        for each in self.run_ranks("faster", tree=tree):
+        for each in self.run_ranks("faster", tree=tree, **NO_GRAPH_CACHE):
             self.assertIn("runs python/once, from the verdict file", each["explains"])
             self.assertEqual(each["runs"], 8, "the function has run in 4 calls of the model, and twice in the check of each shape")
-        for each in self.run_ranks("faster", tree=tree, HELPER_ADDS="1"):
+        for each in self.run_ranks("faster", tree=tree, HELPER_ADDS="1", **NO_GRAPH_CACHE):
             self.assertRegex(each["explains"], "runs its body: python/once was dropped: .* values are wrong")
 
     def test_a_function_with_a_fault_is_dropped_on_all_ranks(self):
         self.run_case("faulty")
 
     def test_a_compiled_function_that_is_faster_runs_with_its_options_in_this_and_in_the_next_process(self):
-        tree = Tree()  # with a cache of its own: what Inductor compiles is counted
+        tree = Tree(inductor=self.inductor)
         for run in range(2):
-            for each in self.run_case("compiled", tree=tree):
+            for each in self.run_case("compiled", tree=tree, **NO_GRAPH_CACHE):
                 self.assertEqual(each["sleeps"], 0, "the model runs what was compiled")
                 self.assertEqual("from the verdict file" in each["explains"], run == 1)
                 self.assertEqual(each["compilations"], 4 - 2 * run, "the next process compiles the winner of each shape alone")

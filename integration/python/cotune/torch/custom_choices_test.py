@@ -231,7 +231,7 @@ class CallTest(Test):
         }  # fmt: skip
         for patched in (
             mock.patch.object(custom_race, "_cells_of", lambda *others: self.cells),
-            mock.patch.object(custom_race.compat, "resolve_group", lambda name: name),
+            mock.patch.object(custom_race.process_groups, "resolve_group", lambda name: name),
             mock.patch.object(custom_choices.CustomOperator, "body", lambda operator, values, name: values["x"] * 2),
         ):
             patched.start()
