@@ -27,7 +27,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 import cotune.torch  # noqa: E402
-from cotune.torch import agreement, compat, groups, meeting, report  # noqa: E402
+from cotune.torch import agreement, compat, groups, meeting, process_groups, report  # noqa: E402
 
 COLUMNS = 16
 # In which a rank that never comes is given up.
@@ -135,7 +135,7 @@ def meeting_fails() -> str:
 def reused_names() -> str:
     """Groups with other members get the names of destroyed ones, whose stores, or all of which, somebody holds."""
     group, members = own_group([0, 1], [2, 3])
-    name, held = group.group_name, [compat.object_of_group_life(group)]
+    name, held = group.group_name, [process_groups.object_of_group_life(group)]
     error = wrong_by_hand(name, members)
     del group
     begin_anew("second")
@@ -143,7 +143,7 @@ def reused_names() -> str:
     if left := groups.entries():
         error += f"held by its store: {left}; "
     group, members = own_group([0, 1], [2, 3])
-    held += [group, compat.object_of_group_life(group)]
+    held += [group, process_groups.object_of_group_life(group)]
     error += difference("pairs", summed_in(group), given(seed=1))
     begin_anew("third")
     group, members = own_group([0, 2], [1, 3])

@@ -121,7 +121,7 @@ def fails(how: str) -> None:
                 raise LookupError("no route")
             if how == "waits" and len(calls) == 4:
                 # No rank sends, and the others wait for this one.
-                dist.recv(torch.ones(1), src=0, group=plain_race.compat.resolve_group(group_name), tag=7)
+                dist.recv(torch.ones(1), src=0, group=plain_race.process_groups.resolve_group(group_name), tag=7)
             return form(*given)
 
         return run

@@ -296,7 +296,7 @@ def register(case: str) -> None:
 def main() -> int:
     case = OPTIONS.case
     torch.set_num_threads(1)
-    placement.placement_of(OPTIONS).begin(timeout_s=40 if case == "late" else 300)
+    placement.placement_of(OPTIONS).begin(timeout_s=30 if case == "late" else 300)
     register(case)
     count_compilations()
     cotune.torch.enable(tables=False, **json.loads(os.environ.get("OPTIONS", "{}")))

@@ -97,12 +97,13 @@ class Keeper:
         self._before = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._is_kept = is_in_callback = _is_in_callback(frame)
+        # The thread that sends the signal goes on at once, and sends it again if it is kept.
         self._answers.put(None)
-        if _is_in_callback(frame):
-            self._is_kept = True
+        if is_in_callback:
             return
         # Here, too, when the call has failed without its last callback.
-        before, self._is_kept = self._before, False
+        before = self._before
         if not self._is_open:
             self._restore()
         if before is None:

@@ -22,10 +22,24 @@ import threading
 MODULES = (
     "torch", "torch.distributed", "torch.distributed._functional_collectives", "torch._dynamo", "torch._inductor.compile_fx",
     "torch._inductor.codegen.cpp", "torch._inductor.codegen.cpp_wrapper_cpu", "torch._inductor.fx_passes.control_dependencies",
-    "torch._functorch.aot_autograd",
+    "torch._functorch.aot_autograd", "torch._subclasses.schema_check_mode", "torch.export._trace",
+    "torch.distributed.tensor.experimental", "sympy.tensor.tensor",
 )  # fmt: skip
 # The time that the others have to end by themselves after a rank has failed.
 GRACE_S = 10
+
+
+def prepare_inductor() -> None:
+    """Does what Inductor does once in a process, so that ranks need not do it again: it takes longer than the rest of a short
+    test. It imports its backends, compiles and loads a library for each kind of vector instructions, traces the patterns of its
+    passes, and reads its own code for a digest. No graph is compiled."""
+    inductor = importlib.import_module("torch._inductor")
+    inductor.codegen.common.init_backend_registration()
+    inductor.cpu_vec_isa.pick_vec_isa()
+    inductor.codecache.torch_key()
+    inductor.fx_passes.pre_grad.lazy_init()
+    inductor.fx_passes.joint_graph.lazy_init(sys.modules["torch"].device("cpu"))
+    inductor.fx_passes.post_grad.lazy_init()
 
 
 def become_rank(run: dict, rank: int, port: int) -> None:
@@ -77,6 +91,7 @@ def main() -> dict | None:
     """Serves until its input ends. Returns in each rank, with its run."""
     for name in MODULES:
         importlib.import_module(name)
+    prepare_inductor()
     for line in sys.stdin:
         run = json.loads(line)
         port = free_port()

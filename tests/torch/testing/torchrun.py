@@ -98,8 +98,12 @@ NURSERY = Nursery()
 class Tree:
     """A private folder with a tree of cotune, caches, and whatever a test puts beside them."""
 
-    def __init__(self, without: tuple[str, ...] = ()):
-        """`without`: names of files that the tree lacks."""
+    def __init__(self, without: tuple[str, ...] = (), inductor: pathlib.Path | None = None):
+        """
+        Args:
+          without: names of files that the tree lacks.
+          inductor: the folder of Inductor's cache; None: one of the tree's own, without graphs.
+        """
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cotune_torch."))
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         for place, built in FILES.items():
@@ -109,7 +113,7 @@ class Tree:
             to.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             shutil.copy(built, to)
             to.chmod(0o755)  # a plugin counts only as a file that nobody else may write
-        self.inductor = self.folder / "inductor"
+        self.inductor = inductor or self.folder / "inductor"
         KERNELS.give(self.inductor)
 
     @property
@@ -133,6 +137,8 @@ class Tree:
             # One core a rank, and no pool of compilers beside it.
             "OMP_NUM_THREADS": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            # Each tree would precompile PyTorch's headers, and most trees compile less than that saves.
+            "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
             "PYTHONWARNINGS": "ignore::FutureWarning,ignore::UserWarning",
         }
         return kept | own | more

@@ -17,7 +17,7 @@ from torch._inductor import config
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import cotune.torch
-from cotune.torch import activation, compat, decisions, declarations, groups, job_settings, report
+from cotune.torch import activation, compat, decisions, declarations, groups, job_settings, process_groups, report
 from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import fake_group
@@ -179,7 +179,7 @@ class ActivationTest(unittest.TestCase):
         self.assertEqual(len({repr(each) for each in uuids}), 4)
 
     def test_uuid_where_torch_has_no_list_of_process_groups(self) -> None:
-        with mock.patch.object(compat, "process_groups", lambda: None):
+        with mock.patch.object(process_groups, "known_groups", lambda: None):
             self.assertIsNone(CotunePass().uuid())
 
     def test_copies_report_to_the_same_list(self) -> None:

@@ -32,7 +32,7 @@ from cotune import _structs
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.errors import AbortedError, CotuneError, DeadlineError, RankLostError
-from cotune.torch import compat, function_stage, given_back, groups, library, plain, plain_form, whole_graph
+from cotune.torch import function_stage, given_back, groups, library, plain, plain_form, process_groups, whole_graph
 from cotune.torch.collective_key import Key
 from cotune.torch.giving_back import Candidate, GivingBack, compile_anew
 from cotune.torch.log import log
@@ -397,7 +397,7 @@ def _of(name: str, device: int) -> Agreement:
         made = Agreement(name, process_group, device)
         _agreements[name, device] = weakref.ref(process_group), made
     # Either object may be held by somebody beyond the destruction of the process group.
-    for each in (process_group, compat.object_of_group_life(process_group)):
+    for each in (process_group, process_groups.object_of_group_life(process_group)):
         weakref.finalize(each, _forget_in, os.getpid(), (name, device), weakref.ref(made))
     return made
 

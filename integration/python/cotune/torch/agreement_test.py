@@ -18,7 +18,7 @@ import torch
 from cotune._interrupt import keeper
 from cotune.constants import Result
 from cotune.errors import RankLostError, UsageError
-from cotune.torch import agreement, compat, groups, library, owners, report
+from cotune.torch import agreement, groups, library, owners, process_groups, report
 from cotune.torch.manifest import Entry, by_size, grid, parse_manifest
 from cotune.torch.program_text import parse
 from cotune.torch.testing import interrupts
@@ -260,7 +260,7 @@ class LifeTest(unittest.TestCase):
 
     def test_a_process_group_that_somebody_holds(self) -> None:
         lives = [StandInGroup()]
-        with mock.patch.object(compat, "object_of_group_life", lambda group: lives[0]):
+        with mock.patch.object(process_groups, "object_of_group_life", lambda group: lives[0]):
             made = weakref.ref(agreement._of("g", -1))
         lives.clear()
         gc.collect()

@@ -104,7 +104,10 @@ class Form:
 
 
 def in_thread(call: Callable[[], None]) -> None:
-    """Runs a call on a thread without the modes in which an operator runs, to its end."""
+    """Runs a call on a thread without the modes in which an operator runs, to its end.
+
+    Functions are compiled one after another in it: Dynamo's lock would let several threads wait for each other.
+    """
     thread = threading.Thread(target=call, name="cotune functions")
     thread.start()
     thread.join()

@@ -227,7 +227,7 @@ class PassTest(Test):
         self.register(ops.mixed.default, CustomOpConfig(ring))
         found = custom_choices.key()
         self.assertNotEqual(before, found)
-        with mock.patch.object(graph_pass.compat, "process_groups", return_value={}):
+        with mock.patch.object(graph_pass.process_groups, "known_groups", return_value={}):
             self.assertIn(found, graph_pass.CotunePass(Settings()).uuid())
 
 
@@ -245,7 +245,7 @@ class CallTest(Test):
         }  # fmt: skip
         for patched in (
             mock.patch.object(custom_race, "_cells_of", lambda *others: self.cells),
-            mock.patch.object(custom_race.compat, "resolve_group", lambda name: name),
+            mock.patch.object(custom_race.process_groups, "resolve_group", lambda name: name),
             mock.patch.object(custom_choices.CustomOperator, "body", lambda operator, values, name: values["x"] * 2),
         ):
             patched.start()

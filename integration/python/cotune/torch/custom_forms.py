@@ -78,7 +78,7 @@ class CustomForms:
                 if reason:
                     found[way.name] = reason
 
-        in_thread(compile_each)  # one after the other, as PyTorch compiles
+        in_thread(compile_each)
         return found
 
     def run(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any], process_group: Any, needs_code: bool = False) -> Any:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 import cotune.torch
-from cotune.torch import compat, custom_choices
+from cotune.torch import custom_choices, process_groups
 from cotune.torch.compiled_form import NotCompiled
 from cotune.torch.custom_forms import CustomForms
 from cotune.torch.custom_op_autotuning import CustomOpConfig
@@ -168,11 +168,11 @@ class CustomFormsTest(WithoutInductor):
         way = self.register(mixed)
         self.compile(way, self.values())
         name = next(iter(self.forms._forms.values())).form.group_name
-        self.assertIsNone(compat.resolve_group(name), "collectives would do nothing in the group for traces")
+        self.assertIsNone(process_groups.resolve_group(name), "collectives would do nothing in the group for traces")
         self.run_with(way, self.values())
-        self.assertIs(compat.resolve_group(name), self.group)
+        self.assertIs(process_groups.resolve_group(name), self.group)
         self.forms.forget()
-        self.assertIsNone(compat.resolve_group(name))
+        self.assertIsNone(process_groups.resolve_group(name))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import aten_ops, compat, declarations, origins
+from cotune.torch import aten_ops, compat, declarations, origins, process_groups
 from cotune.torch.origins import Origin
 
 GROUP_ARGUMENTS = ("group", "group_name", "process_group")
@@ -126,7 +126,7 @@ def _made(overload: Any, argument: str, origin: Origin | None) -> UndeclaredOper
 
 
 def _group_names() -> frozenset[str]:
-    return frozenset(compat.process_groups() or ())
+    return frozenset(process_groups.known_groups() or ())
 
 
 def _is_custom(overload: Any) -> bool:

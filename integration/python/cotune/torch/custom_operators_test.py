@@ -12,7 +12,7 @@ from torch import fx
 from torch._inductor import config
 
 import cotune.torch
-from cotune.torch import compat, custom_operators, decisions, declarations
+from cotune.torch import compat, custom_operators, decisions, declarations, process_groups
 from cotune.torch.testing.graphs import GraphBuilder
 
 aten = torch.ops.aten
@@ -313,7 +313,7 @@ def _depends(node: fx.Node, on: fx.Node) -> bool:
 class UndeclaredTest(Test):
     def setUp(self) -> None:
         super().setUp()
-        patched = mock.patch.object(compat, "process_groups", lambda: {"tp": (2, False)})
+        patched = mock.patch.object(process_groups, "known_groups", lambda: {"tp": (2, False)})
         patched.start()
         self.addCleanup(patched.stop)
 

@@ -34,6 +34,7 @@ from cotune.torch import (
     function_groups,
     groups,
     job_settings,
+    process_groups,
     race_memory,
     verdict_file,
 )
@@ -285,7 +286,7 @@ class _Cells:
         meeting = f"custom/{hashlib.sha256(f'{operator.name} {key}'.encode()).hexdigest()[:16]}"
         path = verdict_file.path_of(settings.database) if self.place.rank == 0 else ""
         digest = verdict_file.digest(
-            f"{version} {key}", 0, self.place.size, self.device, compat.group_backend(process_group), "",
+            f"{version} {key}", 0, self.place.size, self.device, process_groups.group_backend(process_group), "",
             compat.options_text(compat.inductor_options()) if compile_s > 0 else "",
         )  # fmt: skip
         kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
@@ -422,7 +423,7 @@ _lock = threading.Lock()
 def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
     """The result of a call of an operator in a compiled graph, by what the ranks have agreed on. `values`: all arguments."""
     name = values[operator.group]
-    process_group = compat.resolve_group(name)
+    process_group = process_groups.resolve_group(name)
     device = _device_of(values)
     if device >= 0 and torch.cuda.is_current_stream_capturing():
         # Nothing can be measured in a capture, and a function may wait for its GPU, which ends the capture with an error.
@@ -449,7 +450,7 @@ def _cells_of(name: str, process_group: Any, device: int) -> _Cells | None:
     with _lock:
         of_group = _cells.setdefault(process_group, {})
         if device not in of_group:
-            is_alone = process_group.size() == 1 or "fake" in compat.group_backend(process_group) or function_groups.is_own(name)
+            is_alone = process_group.size() == 1 or "fake" in process_groups.group_backend(process_group) or function_groups.is_own(name)
             of_group[device] = None if is_alone else _Cells(name, process_group, device)
         return of_group[device]
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from cotune.torch import compat, custom_operators
+from cotune.torch import custom_operators, process_groups
 from cotune.torch.custom_operators import UndeclaredOperator
 from cotune.torch.log import log
 from cotune.torch.origins import Origin
@@ -125,7 +125,7 @@ def _warn_once(unsupported: list[LeftDecision]) -> None:
             return
         _has_warned = True
     log.log(
-        logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+        logging.WARNING if process_groups.global_rank() == 0 else logging.INFO,
         "cotune leaves %s of this graph to PyTorch: %s (%s): %s; cotune.torch.explain() lists %s",
         _count_text(unsupported, "collective"),
         unsupported[0].node,

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 from cotune.errors import CotuneError
-from cotune.torch import compat, decisions, explanation, groups, outside, report
+from cotune.torch import compat, decisions, explanation, groups, outside, process_groups, report
 from cotune.torch.origins import Origin
 
 TEXT = "program p; %0 = input f32 [R, 8]; %1 = all_reduce sum %0; return %1"
@@ -230,9 +230,9 @@ class OutsideTest(unittest.TestCase):
             mock.patch.object(decisions, "_calls_custom", False),
             mock.patch.object(compat, "generated_files", lambda: list(self.codes)),
             mock.patch.object(explanation, "_code_of", self.code_of),
-            mock.patch.object(compat, "named_process_groups", lambda: self.groups),
-            mock.patch.object(compat, "group_backend", lambda group: group.backend),
-            mock.patch.object(compat, "resolve_group", self.groups_named),
+            mock.patch.object(process_groups, "named_process_groups", lambda: self.groups),
+            mock.patch.object(process_groups, "group_backend", lambda group: group.backend),
+            mock.patch.object(process_groups, "resolve_group", self.groups_named),
         ):
             each.start()
             self.addCleanup(each.stop)

@@ -22,7 +22,7 @@ import torch
 
 from cotune.constants import Collective, DType, Reduction
 from cotune.functions import Function, FunctionCall, Functions
-from cotune.torch import compat, compiled_functions, declarations, function_groups
+from cotune.torch import compiled_functions, declarations, function_groups, process_groups
 
 # The name under which the functions are listed: "python/ring?chunk_size=65536".
 NAME = "python"
@@ -234,7 +234,7 @@ class _Runner:
         settings = torch.no_grad() if call.stream is None else compiled_functions.settings_of_new_thread()
         with settings, _stream_of(call), call.group.use():
             if call.stream is None:
-                compat.set_host_timeout_s(call.group.process_group, max(call.timeout_s, 0.001))
+                process_groups.set_host_timeout_s(call.group.process_group, max(call.timeout_s, 0.001))
                 return self._result(call, _tensor(call.send)).contiguous()
             # The operand is that of the call, and functions may write to theirs.
             result = self._result(call, _tensor(call.send).clone())
@@ -359,7 +359,7 @@ def _version(ways: Sequence[Registered], process_group: Any) -> str:
     for way in ways:
         digest.update(f"{way.name}\0{way.overload._schema}\0{sorted(way.parameters.items())}\0{sorted(way.options.items())}\0".encode())
         digest.update(_callable_text(way.run, ()).encode())
-    return f"{digest.hexdigest()[:16]} torch {torch.__version__} {compat.group_backend(process_group)}"
+    return f"{digest.hexdigest()[:16]} torch {torch.__version__} {process_groups.group_backend(process_group)}"
 
 
 def callable_text(function: Any) -> str:

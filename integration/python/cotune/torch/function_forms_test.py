@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 import cotune.torch
-from cotune.torch import compat, compiled_functions, declarations, function_choices
+from cotune.torch import compiled_functions, declarations, function_choices, process_groups
 from cotune.torch.compiled_form import NotCompiled, in_thread
 from cotune.torch.custom_op_autotuning import CustomOpConfig
 from cotune.torch.function_forms import Forms, Size
@@ -174,9 +174,9 @@ class FormsTest(WithoutInductor):
         for count in (8, 24):
             self.assertEqual(self.compile(way, count), "")
             name = next(iter(self.forms._forms.values())).group_name
-            self.assertIsNone(compat.resolve_group(name), "collectives would do nothing in the group for traces")
+            self.assertIsNone(process_groups.resolve_group(name), "collectives would do nothing in the group for traces")
             self.run_at(way, count)
-            self.assertIs(compat.resolve_group(name), self.group)
+            self.assertIs(process_groups.resolve_group(name), self.group)
 
     def test_graphs_of_the_user_find_no_group_for_traces(self) -> None:
         way, name = self.way(by_library), self.group.group_name

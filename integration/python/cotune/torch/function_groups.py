@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cotune.functions import FunctionGroup
-from cotune.torch import compat
+from cotune.torch import process_groups
 from cotune.torch.log import log
 
 # A group that ends in the ordinary way waits so long for the kernels that it has enqueued, and looks so often.
@@ -87,7 +87,7 @@ class OwnGroup:
         """
         with self.lock:
             self.is_closed = True
-            if compat.runs_cuda_by_nccl(self.process_group):
+            if process_groups.runs_cuda_by_nccl(self.process_group):
                 self._wait_for_ends()
                 if self._may_wait():
                     self._abort()
@@ -106,7 +106,7 @@ class OwnGroup:
         if not self.has_failed:
             log.warning("kernels of functions in process group %r have not ended, and are aborted", self.process_group.group_name)
         try:
-            compat.abort_collectives(self.process_group)
+            process_groups.abort_collectives(self.process_group)
         except RuntimeError as failure:
             # The group is closed nevertheless: no caller could do more.
             log.info("the collectives of process group %r were not aborted: %s", self.process_group.group_name, failure)
@@ -114,7 +114,7 @@ class OwnGroup:
     def _end_if_unused(self) -> None:
         # destroy_process_group() of the user ends all groups.
         name = self.process_group.group_name
-        if self.is_closed and self.running == 0 and compat.resolve_group(name) is self.process_group:
+        if self.is_closed and self.running == 0 and process_groups.resolve_group(name) is self.process_group:
             torch.distributed.destroy_process_group(self.process_group)
             _names.discard(name)
 
@@ -134,17 +134,17 @@ class Groups:
         self._forms = forms
         self._store = store
         self._prefix = prefix
-        self._global_ranks = compat.global_ranks(process_group)
-        self._backend = compat.backend_to_repeat(process_group)
+        self._global_ranks = process_groups.global_ranks(process_group)
+        self._backend = process_groups.backend_to_repeat(process_group)
 
     def open(self, made: FunctionGroup) -> Any:
         ranks = [self._global_ranks[each] for each in made.job_ranks]
-        timeout_s = compat.group_timeout_s(self._process_group, -1 if made.device is None else made.device)
+        timeout_s = process_groups.group_timeout_s(self._process_group, -1 if made.device is None else made.device)
         if made.device is None:
             # Each call sets a timeout of its own. That of NCCL stays, because PyTorch ends the process when it is over.
             timeout_s = min(timeout_s, max(made.timeout_s, 1.0))
         name = f"{self._prefix}/{made.name}"
-        group = compat.make_group(ranks, made.rank, self._backend, self._store, name, timeout_s)
+        group = process_groups.make_group(ranks, made.rank, self._backend, self._store, name, timeout_s)
         note_own(name)
         return OwnGroup(group, self._forms)
 

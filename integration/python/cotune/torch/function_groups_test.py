@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch.distributed as dist
 
-from cotune.torch import compat, function_groups
+from cotune.torch import function_groups, process_groups
 from cotune.torch.function_groups import OwnGroup
 
 
@@ -32,9 +32,9 @@ class CloseTest(unittest.TestCase):
         self.events: list[str] = []
         self.backend = "nccl"
         for name, replaced in (
-            ("cotune.torch.compat.abort_collectives", lambda group: self.events.append("abort")),
-            ("cotune.torch.compat.resolve_group", lambda name: self.group),
-            ("cotune.torch.compat.group_backend", lambda group: self.backend),
+            ("cotune.torch.process_groups.abort_collectives", lambda group: self.events.append("abort")),
+            ("cotune.torch.process_groups.resolve_group", lambda name: self.group),
+            ("cotune.torch.process_groups.group_backend", lambda group: self.backend),
             ("torch.distributed.destroy_process_group", self.destroy),
             ("cotune.torch.function_groups._ENDS_WAIT_S", 0.01),
         ):
@@ -92,7 +92,7 @@ class CloseTest(unittest.TestCase):
         self.assertEqual(self.events, ["abort", "destroy"])
 
     def test_a_group_that_cannot_be_aborted_goes_nevertheless(self) -> None:
-        with mock.patch("cotune.torch.compat.abort_collectives", side_effect=RuntimeError("no communicator")):
+        with mock.patch("cotune.torch.process_groups.abort_collectives", side_effect=RuntimeError("no communicator")):
             self.own.has_failed = True
             self.own.close()
         self.assertEqual(self.events, ["destroy"])
@@ -125,7 +125,7 @@ class MakeTest(unittest.TestCase):
             mock.patch("torch.distributed.ProcessGroupNCCL", mock.Mock(Options=OptionsOfNccl), create=True),
             mock.patch.dict(dist.distributed_c10d._world.pg_group_ranks, clear=True),
         ):
-            self.assertEqual(compat.make_group([4, 6], 1, backend, "store", "own", 7.0), "group")
+            self.assertEqual(process_groups.make_group([4, 6], 1, backend, "store", "own", 7.0), "group")
         self.assertEqual(helper.call_args.args[:6], (2, 1, [4, 6], backend, "store", "own"))
         self.assertEqual(helper.call_args.kwargs, {"timeout": datetime.timedelta(seconds=7)})
         return helper.call_args.args[6]
@@ -150,10 +150,10 @@ class NamesTest(unittest.TestCase):
         own = groups.open(types.SimpleNamespace(job_ranks=[0], rank=0, device=None, timeout_s=5.0, name="first"))
         name = own.process_group.group_name
         self.assertTrue(function_groups.is_own(name))
-        self.assertIs(compat.resolve_group(name), own.process_group)
+        self.assertIs(process_groups.resolve_group(name), own.process_group)
         groups.close(own)
         self.assertFalse(function_groups.is_own(name))
-        self.assertIsNone(compat.resolve_group(name))
+        self.assertIsNone(process_groups.resolve_group(name))
 
 
 if __name__ == "__main__":

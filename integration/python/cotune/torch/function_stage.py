@@ -119,7 +119,7 @@ class _Stage:
                 else:
                     failed[size] = self._forms.compile(way, size)
 
-        in_thread(compile_all)  # one after the other, as PyTorch compiles
+        in_thread(compile_all)
         seconds = time.monotonic() - begun_s
         log.info("compiled %d functions of process group %r in %.1f s", len(wanted), self._entry.name, seconds)
         return failed

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cotune.errors import CotuneError
-from cotune.torch import compat, decisions, given_back, groups, report, verdict_file
+from cotune.torch import compat, decisions, given_back, groups, process_groups, report, verdict_file
 from cotune.torch.collective_key import Key
 from cotune.torch.given_back import Verdict
 from cotune.torch.joint_steps import Share
@@ -50,7 +50,7 @@ class GivingBack:
         self._place = place
         self._device = device
         self._torch_device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
-        self._backend = compat.group_backend(process_group)
+        self._backend = process_groups.group_backend(process_group)
         self._entry = groups.entry_of(place.name, device)
         self._share: Share = lambda meeting, word: share(f"{name}/{meeting}", word)
         entry = self._entry

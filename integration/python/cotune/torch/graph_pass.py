@@ -27,6 +27,7 @@ from cotune.torch import (
     groups,
     manifest,
     origins,
+    process_groups,
     regions,
     sizes,
     whole_graph,
@@ -96,7 +97,7 @@ class CotunePass(compat.custom_graph_pass()):
         # A graph from the cache runs without the pass.
         groups.drop_stale()
         decisions.note_lookup(compat.compile_id(), is_compiled=False)
-        known = compat.process_groups()
+        known = process_groups.known_groups()
         if known is None:
             return None
         before = []
@@ -108,7 +109,7 @@ class CotunePass(compat.custom_graph_pass()):
         facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
         own = code_digest(), repr(self.settings), declarations.key(), custom_choices.key(), given_back.key()
         # A rank that takes the graph of another one from the cache could not compare it with what it is without programs.
-        rank = compat.global_rank() if groups.races_plain() else -1
+        rank = process_groups.global_rank() if groups.races_plain() else -1
         return ("cotune", *own, rank, facts, compat.probed_values(), tuple(before))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
@@ -132,7 +133,7 @@ def group_facts_of(settings: Settings) -> Callable[[str], GroupFacts]:
     def facts(name: str) -> GroupFacts:
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return GroupFacts(reason="torch.distributed is not initialised")
-        known = compat.process_groups()
+        known = process_groups.known_groups()
         if known is None:
             return GroupFacts(reason=f"torch {torch.__version__} has no list of process groups")
         if name not in known:

@@ -35,6 +35,7 @@ from cotune.torch import (
     job_settings,
     library,
     option_values,
+    process_groups,
     settings_file,
     verdict_file,
 )
@@ -307,7 +308,7 @@ def entry_of(name: str, device: int) -> GroupEntry | None:
 
 def process_group_of(name: str) -> Any:
     """The process group of that name. Raises RuntimeError if there is none."""
-    process_group = compat.resolve_group(name)
+    process_group = process_groups.resolve_group(name)
     if process_group is None:
         raise RuntimeError(
             f"there is no process group named {name!r}: torch.distributed is not initialised, or the "
@@ -319,7 +320,7 @@ def process_group_of(name: str) -> Any:
 def is_plain_anyway(name: str, device: int) -> bool:
     """Whether the group needs no other rank to know that it is plain."""
     process_group = process_group_of(name)
-    return _why_plain(process_group.size(), compat.group_backend(process_group), device) != ""
+    return _why_plain(process_group.size(), process_groups.group_backend(process_group), device) != ""
 
 
 def become_plain(name: str, device: int, reason: str) -> None:
@@ -575,7 +576,7 @@ def drop_stale() -> None:
     with _lock:
         lives = _lives.copy()
     for name, life in lives.items():
-        found = compat.resolve_group(name)
+        found = process_groups.resolve_group(name)
         if found is None or found is not life.process_group():
             drop(name, life)
 
@@ -588,7 +589,7 @@ def _drop_in(process: int, name: str, life: _Life) -> None:
 
 def _drop_at_end_of(process_group: Any, name: str, life: _Life) -> None:
     """Either object may be held by somebody beyond the destruction of the process group."""
-    for each in (process_group, compat.object_of_group_life(process_group)):
+    for each in (process_group, process_groups.object_of_group_life(process_group)):
         weakref.finalize(each, _drop_in, os.getpid(), name, life)
 
 
@@ -604,7 +605,7 @@ def resolve(name: str, device: int) -> None:
         if function_groups.is_own(name):
             # Functions that race for a collective do not run programs themselves.
             entry = GroupEntry(name, _place(device), None, "it belongs to functions that race")
-        elif reason := _why_plain(process_group.size(), compat.group_backend(process_group), device):
+        elif reason := _why_plain(process_group.size(), process_groups.group_backend(process_group), device):
             entry = GroupEntry(name, _place(device), None, reason)
         else:
             entry = _make(name, process_group, device)
@@ -620,7 +621,7 @@ def resolve(name: str, device: int) -> None:
         settings = _settings
         entry.tunes = settings.tunes
         # Only NCCL's collectives can be in the CUDA graph of a function whose collectives are given back.
-        entry.races_plain = races_plain() and (device < 0 or compat.runs_cuda_by_nccl(process_group))
+        entry.races_plain = races_plain() and (device < 0 or process_groups.runs_cuda_by_nccl(process_group))
         entry.races_plain_budget_s = settings.races_plain_budget_s
         entry.verdicts_path = verdict_file.path_of(settings.database)
         entry.race_timeout_s = job_settings.autotune_timeout_s(settings.settings)

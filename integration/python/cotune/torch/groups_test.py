@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from cotune.constants import Result
 from cotune.errors import CotuneError, UsageError
-from cotune.torch import compat, groups, meeting
+from cotune.torch import compat, groups, meeting, process_groups
 from cotune.torch.testing.process_group import StandInGroup, ranks_of_group
 
 
@@ -43,7 +43,7 @@ class MeetingTest(unittest.TestCase):
             mock.patch.object(groups, "Group", FakeGroup),
             mock.patch.object(groups._native, "library", lambda: None),
             mock.patch.object(groups.library, "load", lambda: None),
-            mock.patch.object(compat, "group_timeout_s", lambda group, device: 0.5),
+            mock.patch.object(process_groups, "group_timeout_s", lambda group, device: 0.5),
         ]
         for each in patches:
             each.start()
@@ -238,7 +238,7 @@ class ProcessGroupTest(unittest.TestCase):
     def test_a_process_that_computes_on_two_gpus_has_a_group_on_each(self) -> None:
         process_group = dist.new_group([0])
         with (
-            mock.patch.object(compat, "resolve_group", lambda name: process_group),
+            mock.patch.object(process_groups, "resolve_group", lambda name: process_group),
             mock.patch.object(groups, "_why_plain", lambda *_: ""),
             mock.patch.object(torch.cuda, "device", lambda device: contextlib.nullcontext()),
         ):
@@ -271,7 +271,7 @@ class ProcessGroupTest(unittest.TestCase):
                 place = meeting.Place("g", ranks, device)
                 words[rank] += place.share("ready", {"device": device}, "come")[0]
 
-        with mock.patch.object(compat, "group_timeout_s", lambda group, device: 10.0):
+        with mock.patch.object(process_groups, "group_timeout_s", lambda group, device: 10.0):
             threads = [threading.Thread(target=use, args=(rank,)) for rank in range(2)]
             for thread in threads:
                 thread.start()
@@ -287,7 +287,7 @@ class ProcessGroupTest(unittest.TestCase):
             ("cpu:gloo", "cpu:gloo"),
             ("cpu:gloo,cuda:gloo", "cpu:gloo,cuda:gloo"),
         ):
-            self.assertEqual(compat.group_backend(dist.new_group([0], backend=backend)), written)
+            self.assertEqual(process_groups.group_backend(dist.new_group([0], backend=backend)), written)
 
     def test_a_process_group_without_a_backend_for_the_operands_is_plain(self) -> None:
         for size, backend, device, reason in (
@@ -306,9 +306,9 @@ class ProcessGroupTest(unittest.TestCase):
                 self.assertEqual(groups._why_plain(size, backend, device), reason)
         process_group = StandInGroup()
         with (
-            mock.patch.object(compat, "resolve_group", lambda name: process_group),
-            mock.patch.object(compat, "group_backend", lambda group: "cuda:nccl"),
-            mock.patch.object(compat, "group_timeout_s", lambda group, device: 0.5),
+            mock.patch.object(process_groups, "resolve_group", lambda name: process_group),
+            mock.patch.object(process_groups, "group_backend", lambda group: "cuda:nccl"),
+            mock.patch.object(process_groups, "group_timeout_s", lambda group, device: 0.5),
             self.assertLogs("cotune.torch", "WARNING") as logged,
         ):
             self.addCleanup(groups.drop, "g")

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cotune.torch import compat, settings_file
+from cotune.torch import compat, process_groups, settings_file
 from cotune.torch.log import log
 
 FUSION_TYPES = ("epilogue", "prologue", "cross_subgraph")
@@ -122,7 +122,7 @@ def _within(value: Any, least: float, most: float, is_whole: bool) -> float | No
 def _warn_of_inductor(option: str, value: str, name: str, used: str) -> None:
     # All ranks have the same options, or a tune names the setting that differs.
     log.log(
-        logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+        logging.WARNING if process_groups.global_rank() == 0 else logging.INFO,
         "torch._inductor.config.%s is %s, which the setting %s cannot be; %s counts. Give %s to cotune.torch.enable(), in the "
         "settings file or as COTUNE_%s for another value",
         option, value, name, used, name, name.upper(),
@@ -161,7 +161,7 @@ def _given_timeout_s() -> float:
 @functools.cache
 def _warn_of_timeout(given: settings_file.Given, why: str) -> None:
     log.log(
-        logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+        logging.WARNING if process_groups.global_rank() == 0 else logging.INFO,
         "collective_autotune_timeout (%s) is left out: %s; functions and PyTorch's forms are measured with a deadline of %g s",
         given.origin, why, _AUTOTUNE_TIMEOUT_S,
     )  # fmt: skip

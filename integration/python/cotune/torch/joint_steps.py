@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cotune.torch import compat, function_groups
+from cotune.torch import function_groups, process_groups
 from cotune.torch.log import log
 from cotune.torch.meeting import Place, Word
 
@@ -122,7 +122,7 @@ class JointSteps:
     @property
     def _is_ended_by_abort(self) -> bool:
         """Returns true for NCCL on GPUs: its kernels wait for their peers without end, unless their rank aborts them."""
-        return self._device >= 0 and compat.runs_cuda_by_nccl(self._process_group)
+        return self._device >= 0 and process_groups.runs_cuda_by_nccl(self._process_group)
 
     @contextlib.contextmanager
     def _ended_by_failures(self, step: int) -> Iterator[None]:
@@ -175,8 +175,8 @@ class JointSteps:
         name = f"cotune/{self._place.name}/{self._torch_device.type}/{self._name}/{next(self._groups)}"
         function_groups.note_own(name)
         timeout_s = self._timeout_s if self._device < 0 else self._place.timeout_s
-        self._own = compat.make_group(
-            self._place.global_ranks, self._place.rank, compat.backend_to_repeat(self._process_group), self._place.store,
+        self._own = process_groups.make_group(
+            self._place.global_ranks, self._place.rank, process_groups.backend_to_repeat(self._process_group), self._place.store,
             name, timeout_s,
         )  # fmt: skip
 
@@ -191,7 +191,7 @@ class JointSteps:
         own = self._own
         if own is not None and own is not self._aborted:
             self._aborted = own
-            compat.abort_collectives(own)
+            process_groups.abort_collectives(own)
 
     def _close(self) -> None:
         own, self._own = self._own, None
@@ -199,5 +199,5 @@ class JointSteps:
             # NCCL waits for the CUDA graphs that hold calls of a communicator before it takes that down.
             gc.collect()
         # destroy_process_group() of the user ends all groups.
-        if own is not None and compat.resolve_group(own.group_name) is own:
+        if own is not None and process_groups.resolve_group(own.group_name) is own:
             torch.distributed.destroy_process_group(own)

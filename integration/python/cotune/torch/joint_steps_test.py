@@ -7,7 +7,7 @@ import unittest
 from typing import Any
 from unittest import mock
 
-from cotune.torch import compat, joint_steps
+from cotune.torch import joint_steps, process_groups
 from cotune.torch.joint_steps import DroppedOut, JointSteps
 from cotune.torch.meeting import Place
 from cotune.torch.testing.process_group import StandInGroup, ranks_of_group
@@ -20,10 +20,10 @@ class JointStepsTest(unittest.TestCase):
         self.aborts: list[int] = []
         for each in (
             mock.patch.object(joint_steps, "_LOOK_S", 0.01),
-            mock.patch.object(compat, "group_timeout_s", lambda group, device: 30.0),
-            mock.patch.object(compat, "global_ranks", lambda group: [0, 1]),
-            mock.patch.object(compat, "runs_cuda_by_nccl", lambda group: True),
-            mock.patch.object(compat, "abort_collectives", self.abort),
+            mock.patch.object(process_groups, "group_timeout_s", lambda group, device: 30.0),
+            mock.patch.object(process_groups, "global_ranks", lambda group: [0, 1]),
+            mock.patch.object(process_groups, "runs_cuda_by_nccl", lambda group: True),
+            mock.patch.object(process_groups, "abort_collectives", self.abort),
             mock.patch.object(joint_steps.log, "info"),
         ):
             each.start()
@@ -82,7 +82,7 @@ class JointStepsTest(unittest.TestCase):
         self.assertEqual([each._own for each in self.steps], self.groups)
 
     def test_a_process_group_of_another_backend_is_closed_at_once(self) -> None:
-        with mock.patch.object(compat, "runs_cuda_by_nccl", lambda group: False):
+        with mock.patch.object(process_groups, "runs_cuda_by_nccl", lambda group: False):
             for found in self.together(lambda: 3, self.raises):
                 self.assertIsInstance(found, DroppedOut)
         self.assertEqual(self.aborts, [])

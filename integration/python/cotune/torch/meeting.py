@@ -17,7 +17,7 @@ import torch
 
 from cotune._interrupt import keeper
 from cotune.errors import CotuneError
-from cotune.torch import compat
+from cotune.torch import process_groups
 from cotune.torch.log import log
 
 # A meeting that lasts longer names the ranks that are missing, and can be ended by Ctrl-C.
@@ -60,8 +60,8 @@ class Place:
         self.name = name
         self.rank = process_group.rank()
         self.size = process_group.size()
-        self.global_ranks = compat.global_ranks(process_group)
-        self.timeout_s = compat.group_timeout_s(process_group, device)
+        self.global_ranks = process_groups.global_ranks(process_group)
+        self.timeout_s = process_groups.group_timeout_s(process_group, device)
         store = process_group.get_group_store()
         try:
             store = store.clone()

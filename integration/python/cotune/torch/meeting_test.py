@@ -16,7 +16,7 @@ from unittest import mock
 
 from cotune._interrupt import callback, keeper
 from cotune.errors import RankLostError
-from cotune.torch import compat, meeting
+from cotune.torch import meeting, process_groups
 from cotune.torch.testing import interrupts
 from cotune.torch.testing.process_group import ranks_of_group
 
@@ -29,7 +29,7 @@ class MeetingTest(unittest.TestCase):
             mock.patch.object(meeting, "LATE_S", 0.1),
             mock.patch.object(meeting, "_LOOK_S", 0.05),
             mock.patch.object(meeting, "_DEATH_S", 0.5),
-            mock.patch.object(compat, "group_timeout_s", lambda group, device: 30.0),
+            mock.patch.object(process_groups, "group_timeout_s", lambda group, device: 30.0),
             mock.patch.object(meeting.log, "log"),
         ):
             each.start()

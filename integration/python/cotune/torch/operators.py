@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from cotune.torch import compat
+from cotune.torch import compat, process_groups
 
 NAMES = ("program", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 _DIFFERENTIABLE = ("sum", "avg")
@@ -140,7 +140,7 @@ def _register_gradients() -> None:
 
     def broadcast_gradient(ctx: Any, gradient: torch.Tensor) -> Any:
         total = ops.all_reduce(gradient.contiguous(), "sum", ctx.group_name)
-        group = compat.resolve_group(ctx.group_name)
+        group = process_groups.resolve_group(ctx.group_name)
         if group is None:
             raise RuntimeError(f"there is no group '{ctx.group_name}' in this process")
         return (total if group.rank() == ctx.root else torch.zeros_like(total)), None, None

@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import Any
 
-from cotune.torch import compat, function_groups
+from cotune.torch import function_groups, process_groups
 
 _lock = threading.Lock()
 # The number of collectives of each process group that the operators of cotune have made by PyTorch.
@@ -38,7 +38,7 @@ class OutsideCount:
 
 def add_own(group_name: str) -> None:
     """Notes that an operator of cotune makes one collective by PyTorch."""
-    group = compat.resolve_group(group_name)
+    group = process_groups.resolve_group(group_name)
     if group is None:
         return
     with _lock:
@@ -48,11 +48,11 @@ def add_own(group_name: str) -> None:
 def count() -> OutsideCount:
     """The collectives so far."""
     found = OutsideCount()
-    for name, group in compat.named_process_groups().items():
-        if "fake" in compat.group_backend(group) or function_groups.is_own(name):
+    for name, group in process_groups.named_process_groups().items():
+        if "fake" in process_groups.group_backend(group) or function_groups.is_own(name):
             continue
         found.groups += 1
-        made = compat.collectives_made(group)
+        made = process_groups.collectives_made(group)
         if made is None:
             found.uncounted.append(name)
             continue

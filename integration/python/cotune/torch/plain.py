@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from cotune.torch import compat, outside, sizes
+from cotune.torch import compat, outside, process_groups, sizes
 from cotune.torch.collective_key import Key, key_of
 from cotune.torch.program_text import ALL, ONE, REDUCING, SHARE, Node, Number, Program, parse
 
@@ -102,7 +102,7 @@ class Run:
         inputs = [_as_bytes(each) for each in inputs]
         self._run_collective = run_collective
         self._group_name = group_name
-        group = compat.resolve_group(group_name)
+        group = process_groups.resolve_group(group_name)
         if group is None:
             raise ValueError(f"there is no group '{group_name}' in this process")
         self._world_size = group.size()
@@ -272,7 +272,7 @@ def averages_by_backend(group: str, device: torch.device) -> bool:
     Then all forms of a program do: a rank whose graph leaves an average to PyTorch asks the backend for one, and another rank
     that asked for a sum, and divided it, would not match.
     """
-    return compat.averages(compat.resolve_group(group), device.type)
+    return process_groups.averages(process_groups.resolve_group(group), device.type)
 
 
 def _reduction_of(node: Node, x: torch.Tensor, group: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cotune.torch import compat, plain, sizes
+from cotune.torch import compat, plain, process_groups, sizes
 from cotune.torch.program_text import ALL, ONE, SHARE, Node, ValueType, parse
 
 # The name of the plain form among the choices of a program.
@@ -63,7 +63,7 @@ def filled(tensor: torch.Tensor) -> torch.Tensor:
 
 def compiled(text: str, inputs: list[torch.Tensor], group_name: str) -> Form:
     """The plain form for operands of these sizes, in the process group of that name."""
-    ranks = torch.distributed.get_world_size(compat.resolve_group(group_name))
+    ranks = torch.distributed.get_world_size(process_groups.resolve_group(group_name))
 
     def collective(node: Node, x: torch.Tensor, _: Any) -> torch.Tensor:
         return plain.by_pytorch(node, x, group_name, ranks)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from cotune._interrupt import keeper
-from cotune.torch import compat, plain, plain_form, race_memory
+from cotune.torch import plain, plain_form, process_groups, race_memory
 from cotune.torch.given_back import Verdict
 from cotune.torch.joint_steps import DroppedOut, JointSteps
 from cotune.torch.timed_rounds import ROUNDS_MIN, Call, Rounds, ratio_of
@@ -54,7 +54,7 @@ class PlainRace(JointSteps):
     def run_program(self, contest: Contest) -> Verdict:
         """The verdict about a program at one row count."""
         verdict = Verdict(contest.name, contest.text, contest.rows)
-        if plain.has_average(contest.text) and not compat.averages(self._process_group, self._torch_device.type):
+        if plain.has_average(contest.text) and not process_groups.averages(self._process_group, self._torch_device.type):
             return dataclasses.replace(verdict, why_not="PyTorch's collectives of this process group give no averages")
         try:
             return self._alone(contest, verdict) or self._whole(contest, verdict)

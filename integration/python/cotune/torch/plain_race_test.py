@@ -7,7 +7,7 @@ from unittest import mock
 
 import torch
 
-from cotune.torch import groups, plain_race
+from cotune.torch import groups, plain_race, process_groups
 from cotune.torch.given_back import Verdict
 from cotune.torch.plain_race import Contest, PlainRace
 
@@ -153,7 +153,7 @@ class StepsTest(unittest.TestCase):
 
     def test_averages_that_pytorch_does_not_give(self):
         race = race_of(Meeting(), 0)
-        with mock.patch.object(plain_race.compat, "averages", return_value=False):
+        with mock.patch.object(process_groups, "averages", return_value=False):
             self.assertRegex(race.run_program(AVERAGE).why_not, "give no averages")
 
     def test_operands_fit_a_share_of_the_memory(self):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cotune.torch import plain
+from cotune.torch import plain, process_groups
 from cotune.torch.program_text import Refusal
 from cotune.torch.testing import ranks
 
@@ -223,7 +223,7 @@ def _reductions(rank: int, world_size: int, has_averages: bool) -> list[list[str
     nodes = plain._parsed(_AVERAGES).nodes
     outputs = [torch.empty(4, 4), torch.empty(2, 4)]
     found = []
-    with unittest.mock.patch.object(plain.compat, "averages", return_value=has_averages):
+    with unittest.mock.patch.object(process_groups, "averages", return_value=has_averages):
         for run in (
             lambda: plain.run_plain([x], outputs, _AVERAGES, name),
             lambda: [plain.by_pytorch(node, x, name, world_size) for node in nodes],
@@ -252,10 +252,10 @@ class CollectivesTest(unittest.TestCase):
             ("mpi", "cpu", (2, 13), False),
         ):
             with (
-                unittest.mock.patch.object(plain.compat, "group_backend", return_value=backend),
-                unittest.mock.patch.object(plain.compat, "torch_version", return_value=version),
+                unittest.mock.patch.object(process_groups, "group_backend", return_value=backend),
+                unittest.mock.patch.object(process_groups, "torch_version", return_value=version),
             ):
-                self.assertEqual(plain.compat.averages(object(), device), wanted, (backend, device, version))
+                self.assertEqual(process_groups.averages(object(), device), wanted, (backend, device, version))
 
     def test_collectives_of_two_ranks(self) -> None:
         found = ranks.run_on_ranks(2, _collectives)

@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from cotune.torch import agreement, compat, groups, operators, plain
+from cotune.torch import agreement, groups, operators, plain, process_groups
 
 SCHEMAS = (
     "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) -> ()",
@@ -51,7 +51,7 @@ def _word(reduce_op: str) -> str:
 
 
 def _check_world_size(world_size: int, name: str, group_name: str) -> None:
-    group = compat.resolve_group(group_name)
+    group = process_groups.resolve_group(group_name)
     if group is not None and group.size() != world_size:
         raise RuntimeError(f"cotune: {name} is given world_size={world_size}, and the group has {group.size()} ranks")
 

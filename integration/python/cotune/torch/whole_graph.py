@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import compat, groups, made_up_values, plain_form, race_memory
+from cotune.torch import compat, groups, made_up_values, plain_form, process_groups, race_memory
 from cotune.torch.timed_rounds import Call
 
 # Graphs that are kept for a meeting; an older one is not compared.
@@ -197,7 +197,7 @@ _kept: collections.OrderedDict[tuple[str, str], tuple[weakref.ref[Any], WholeGra
 
 def keep(group_name: str, manifest: str, graph: WholeGraph) -> None:
     """Keeps a graph that has this manifest for the meeting of its process group, as long as that lives."""
-    process_group = compat.resolve_group(group_name)
+    process_group = process_groups.resolve_group(group_name)
     if process_group is None:
         return
     life = weakref.ref(process_group)
@@ -207,14 +207,14 @@ def keep(group_name: str, manifest: str, graph: WholeGraph) -> None:
         if len(_kept) > _KEPT_MAX:
             _kept.popitem(last=False)
     # No operator may have run in the process group yet: groups.py knows only of those in which one has.
-    weakref.finalize(compat.object_of_group_life(process_group), _drop_of, life)
+    weakref.finalize(process_groups.object_of_group_life(process_group), _drop_of, life)
 
 
 def take(group_name: str, manifest: str) -> WholeGraph | None:
     """The graph with this manifest, which is not kept any longer; None if this process has not compiled it."""
     with _lock:
         life, graph = _kept.pop((group_name, manifest), (None, None))
-    return graph if life is not None and life() is compat.resolve_group(group_name) else None
+    return graph if life is not None and life() is process_groups.resolve_group(group_name) else None
 
 
 def _drop_of(life: weakref.ref[Any]) -> None:

@@ -7,7 +7,7 @@ import functools
 
 import torch
 
-from cotune.torch import compat, manifest, operators, plain
+from cotune.torch import compat, manifest, operators, plain, process_groups
 
 _SCHEMAS = (
     "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest)"
@@ -60,7 +60,7 @@ def _reduce_scatter(x, reduce_op: str, world_size: int, group_name: str):
 
 
 def _all_to_all(x, group_name: str):
-    ranks = compat.resolve_group(group_name).size()
+    ranks = process_groups.resolve_group(group_name).size()
     splits = [x.shape[0] // ranks] * ranks
     return _waited(compat.functional_collectives().all_to_all_single(x, splits, splits, group_name))
 
