@@ -29,7 +29,7 @@ namespace {
 // by one.
 int SpillBytesMax(std::string_view architecture, int world_size) {
   if (architecture == "sm_100") return world_size == 2 ? 500 : world_size == 4 ? 1650 : 8900;
-  return world_size == 2 ? 48 : world_size == 4 ? 208 : 1100;
+  return world_size == 2 ? 64 : world_size == 4 ? 208 : 1100;
 }
 
 // Returns the fault of a kernel; "" if it has none.

@@ -49,6 +49,11 @@ std::vector<CaseText> SingleTexts() {
       {"bias_relu",
        "program p\n%x = input bf16 [R, 64]\n%b = input bf16 [1, 64]\n%s = all_reduce sum %x\n"
        "%z = add %s, %b\n%y = relu %z\nreturn %y\n"},
+      // Sums in pairs that outputs, elements and a ReLU read.
+      {"half_sums",
+       "program p\n%x = input f16 [R, 24]\n%b = input f16 [1, 24]\n%r = input f16 [R, 24]\n"
+       "%s = all_reduce sum %x\n%z = add %s, %b\n%w = add %z, %r\n%y = relu %w\n"
+       "%n = mul %z, 0.5\nreturn %y into %r, %n, %z\n"},
       {"stream_into_residual",
        "program p\n%x = input bf16 [R, 40]\n%r = input bf16 [R, 40]\n%s = all_reduce sum %x\n"
        "%y = add %s, %r\nreturn %y into %r\n"},
