@@ -13,6 +13,7 @@
 
 #include "core/problem/evaluated_value.h"
 #include "core/problem/program_evaluator.h"
+#include "plugins/cuda/cpu_runner/computed_nans.h"
 #include "plugins/cuda/cpu_runner/fused_variants.h"
 #include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
 #include "plugins/cuda/fused/leaf_region.h"
@@ -176,6 +177,9 @@ Ran RunCalls(size_t v, uint64_t rows, const RunOptions& options, bool special) {
       for (size_t r = 0; r < expected.size() && ran.failure.empty(); ++r) {
         ran.failure = sdk::Difference(ran.outputs[r], expected[r]);
       }
+    }
+    for (size_t r = 0; r < ran.outputs.size() && ran.failure.empty(); ++r) {
+      ran.failure = OtherNan(program, ran.outputs[r]);
     }
   }
   return ran;

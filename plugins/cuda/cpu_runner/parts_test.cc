@@ -15,6 +15,7 @@
 
 #include "core/problem/evaluated_value.h"
 #include "core/problem/program_evaluator.h"
+#include "plugins/cuda/cpu_runner/computed_nans.h"
 #include "plugins/cuda/testing/part_cases.h"
 #include "plugins/cuda/testing/part_graph.h"
 #include "plugins/cuda/testing/run_part.h"
@@ -109,9 +110,10 @@ std::string RunOne(size_t v, uint64_t rows, uint64_t share_rows, const PartRun& 
   const PartResult result = RunPart(PartKernelOf(v), variant.shape, program, inputs, run);
   if (!result.failure.empty()) return result.failure;
   if (!variant.part.has_functions) {
-    return sdk::Difference(result.outputs, sdk::NaivePart(program, inputs));
+    const std::string difference = sdk::Difference(result.outputs, sdk::NaivePart(program, inputs));
+    if (!difference.empty()) return difference;
   }
-  return "";
+  return OtherNan(program, result.outputs);
 }
 
 std::string RunChecked(size_t v, uint64_t rows, const PartRun& run) {

@@ -8,9 +8,11 @@ using namespace cotune::cuda;
 
 namespace {
 
-// A bucket, or leaves of several packs, would spill with so few registers.
-constexpr int kLeafResidentBlocks =
-    kIsBucket<SinkArguments> || kLeafPacks > 1 ? 0 : kResidentBlocks;
+// A thread with more operands on their way, or with those of a bucket, would spill registers if two
+// blocks of 512 threads had to fit.
+constexpr bool kHasFewOperands =
+    !kIsBucket<SinkArguments> && kLeafPacks == 1 && sizeof(Sink::Operands) * COTUNE_UNROLL <= 64;
+constexpr int kLeafResidentBlocks = kHasFewOperands ? kResidentBlocks : 0;
 
 }  // namespace
 

@@ -194,13 +194,14 @@ class LeafText {
     };
     if (dtype != sdk::ValueDtype::kF16 && dtype != sdk::ValueDtype::kBf16) return false;
     if (!MayBeRounded(index)) return false;
-    // ReLU keeps the bits of NaN, which are those of all computed ones in a sum, but not in an
-    // input.
+    // Clearing the negative halves keeps the bits of NaN. All NaNs of computed sums have the same
+    // bits, which a ReLU in f32 would give, too; a NaN that is an input may have others.
     if (node.kind == COTUNE_NODE_RELU) return is_sum(node.operands[0]);
     return node.kind == COTUNE_NODE_ADD && is_leaf(node.operands[0]) && is_leaf(node.operands[1]);
   }
   // Returns true if the value may be rounded to its dtype before it is read. A ReLU of a sum of
-  // such floats has the same bits if the sum was rounded before, because that never rounds to zero.
+  // such floats has the same bits if the sum was rounded before, because a sum that is not zero
+  // never rounds to zero.
   bool MayBeRounded(int index) const {
     if (HasBits(index)) return true;
     for (int v = index + 1; v < static_cast<int>(program_.values.size()); ++v) {

@@ -64,6 +64,24 @@ sdk::Program AllCasts(ValueDtype from, uint64_t columns) {
   return part.program;
 }
 
+// Sums of 16-bit floats in pairs and ReLUs of them, read by each other, by operations on elements
+// and as outputs; and ReLUs of an input.
+sdk::Program HalfSums(ValueDtype dtype, bool rounds) {
+  PartBuilder part(kRows);
+  const int x = part.Input(dtype, 40);
+  const int y = part.Input(dtype, 40);
+  const int sum = part.Node(COTUNE_NODE_ADD, {x, y});
+  const int larger = part.Node(COTUNE_NODE_RELU, {sum});
+  part.Output(part.Node(COTUNE_NODE_RELU, {larger}));
+  part.Output(part.Node(COTUNE_NODE_ADD, {larger, x}), y);
+  const int of_input = part.Node(COTUNE_NODE_RELU, {x});
+  part.Output(of_input);
+  part.Output(part.Node(COTUNE_NODE_ADD, {of_input, part.Node(COTUNE_NODE_MUL, {sum, y})}));
+  part.Output(part.Node(COTUNE_NODE_RELU, {part.Node(COTUNE_NODE_ADD, {y, x})}), x);
+  part.program.rounds_values = rounds;
+  return part.program;
+}
+
 sdk::Program LayerNorm(uint64_t columns) {
   PartBuilder part(kRows);
   const int x = part.Input(ValueDtype::kF32, columns);
@@ -308,6 +326,11 @@ std::vector<PartCase> HandMadeParts() {
   for (const ValueDtype dtype : {ValueDtype::kF32, ValueDtype::kF64, ValueDtype::kBf16,
                                  ValueDtype::kI32, ValueDtype::kI64, ValueDtype::kU8}) {
     add(fmt::format("all_operations_{}", static_cast<int>(dtype)), AllOperations(dtype, 24));
+  }
+  for (const ValueDtype dtype : {ValueDtype::kF16, ValueDtype::kBf16}) {
+    for (const bool rounds : {false, true}) {
+      add(fmt::format("half_sums_{}_{}", static_cast<int>(dtype), rounds), HalfSums(dtype, rounds));
+    }
   }
   add("rounded_twice_f16", RoundedTwice(ValueDtype::kBf16, ValueDtype::kF16));
   add("rounded_twice_bf16", RoundedTwice(ValueDtype::kF16, ValueDtype::kBf16));

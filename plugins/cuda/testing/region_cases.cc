@@ -54,6 +54,11 @@ std::vector<CaseText> SingleTexts() {
        "program p\n%x = input f16 [R, 24]\n%b = input f16 [1, 24]\n%r = input f16 [R, 24]\n"
        "%s = all_reduce sum %x\n%z = add %s, %b\n%w = add %z, %r\n%y = relu %w\n"
        "%n = mul %z, 0.5\nreturn %y into %r, %n, %z\n"},
+      // Operands that elements read, so that a thread has registers for all of them.
+      {"scaled_and_shifted",
+       "program p\n%x = input bf16 [R, 32]\n%g = input bf16 [1, 32]\n%b = input bf16 [1, 32]\n"
+       "%r = input bf16 [R, 32]\n%s = all_reduce sum %x\n%a = mul %s, %g\n%c = add %a, %b\n"
+       "%y = add %c, %r\nreturn %y\n"},
       {"stream_into_residual",
        "program p\n%x = input bf16 [R, 40]\n%r = input bf16 [R, 40]\n%s = all_reduce sum %x\n"
        "%y = add %s, %r\nreturn %y into %r\n"},
