@@ -315,6 +315,26 @@ TEST_F(OneProcessTest, TheSettingMemoryIsRefusedInOptionsAndDoesNotCountElsewher
   CallOnce();
 }
 
+TEST_F(OneProcessTest, AForcedOperatorOfPyTorchIsRefusedInBothOptions) {
+  for (const char* const member : {"force", "settings"}) {
+    cotune_group_options options{};
+    options.struct_size = sizeof(options);
+    options.world_size = 1;
+    options.plugin_path = folder_.c_str();
+    if (std::string(member) == "force") options.force = "lib::op=body";
+    if (std::string(member) == "settings") options.settings = "force_choice=lib::op=body";
+    cotune_group* group = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
+    EXPECT_EQ(group, nullptr);
+    EXPECT_THAT(error.text, AllOf(HasSubstr("\"lib::op=body\""),
+                                  HasSubstr(std::string("cotune_group_options.") + member),
+                                  HasSubstr("a custom operator of PyTorch"),
+                                  HasSubstr("give it to cotune.torch")));
+  }
+}
+
 cotune_result Nothing(void* /*context*/, cotune_function_group* /*group*/,
                       cotune_function_call* /*call*/, char* /*reason*/, size_t /*size*/) {
   return COTUNE_SUCCESS;

@@ -249,11 +249,18 @@ TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
        "bad value \"all_reduc=host/ring\" for force_choice (--force-choice): \"all_reduc\" is no "
        "collective: known: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast; did you "
        "mean all_reduce?; give collectives and their choices, such as "
-       "all_reduce=nccl/auto,all_gather=host/ring"},
+       "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536, or custom operators of PyTorch, "
+       "such as lib::op=python/ring"},
       {"force_choice", "all_reduce=host/ring,",
        "bad value \"all_reduce=host/ring,\" for force_choice (--force-choice): element 2 of the "
        "list is empty; give collectives and their choices, such as "
-       "all_reduce=nccl/auto,all_gather=host/ring"},
+       "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536, or custom operators of PyTorch, "
+       "such as lib::op=python/ring"},
+      {"force_choice", "lib::op=",
+       "bad value \"lib::op=\" for force_choice (--force-choice): \"lib::op=\" names no choice: "
+       "nothing follows its '='; give collectives and their choices, such as "
+       "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536, or custom operators of PyTorch, "
+       "such as lib::op=python/ring"},
       {"max_fusion_depth", "9",
        "bad value \"9\" for max_fusion_depth (--max-fusion-depth): it is outside the limits; give "
        "a whole number from 1 to 8"},
@@ -373,6 +380,12 @@ TEST_F(SettingsTest, OperatorsOfPyTorchInForceAreLeftToPython) {
              {"lib::op=body,all_reduce=host/ring, lib::op = python/ring",
               "lib::op stands twice: with body and with python/ring"},
              {"lib::op=body,all_reduce", "\"all_reduce\" names no choice: it has no '='"},
+             {"::=x", "\"::\" is no name of an operator: give lib::op"},
+             {"all_reduce=host/ring,lib::=x", "\"lib::\" is no name of an operator: give lib::op"},
+             {"::op=x", "\"::op\" is no name of an operator: give lib::op"},
+             {"lib op::x=y", "\"lib op::x\" is no name of an operator: give lib::op"},
+             {"lib:: op=y", "\"lib:: op\" is no name of an operator: give lib::op"},
+             {"lib::op\tx=y", "\"lib::op\tx\" is no name of an operator: give lib::op"},
              {"lib:op=body", "\"lib:op\" is no collective"},
              {"all_reduce=lib::op", "is no id of a choice"}}) {
       EXPECT_THAT(texts_of(given), ::testing::HasSubstr(wrong)) << given;
@@ -400,6 +413,45 @@ TEST_F(SettingsTest, AnotherSourceReplacesForcedOperators) {
   sources.environment["COTUNE_FORCE"] = "all_reduce=host/ring,lib::op=python/ring";
   EXPECT_THAT(ResolveSettings(sources).error().what,
               ::testing::HasSubstr("lib::op=body, and its alias force is"));
+}
+
+TEST_F(SettingsTest, TheOrderOfForcedOperatorsDoesNotCount) {
+  SettingSources sources;
+  sources.environment = {{"COTUNE_FORCE", "lib::a=x,lib::c=z,lib::b=y"},
+                         {"COTUNE_FORCE_CHOICE", "lib::b=y, lib::a=x ,lib::c=z"}};
+  const Result<ResolvedSettings> resolved = ResolveSettings(sources);
+  ASSERT_TRUE(resolved) << resolved.error().ToText();
+  EXPECT_EQ(resolved->forced_operators, "lib::a=x,lib::b=y,lib::c=z");
+  sources.environment["COTUNE_FORCE"] = "lib::a=y,lib::b=x,lib::c=z";
+  EXPECT_EQ(ResolveSettings(sources).error().what,
+            "force_choice is lib::a=x,lib::b=y,lib::c=z, and its alias force is "
+            "lib::a=y,lib::b=x,lib::c=z");
+}
+
+TEST_F(SettingsTest, TheHelpOfForcedChoicesNamesOperators) {
+  const SettingSpec& spec = *FindSetting("force_choice");
+  EXPECT_THAT(HelpText(spec), ::testing::HasSubstr("custom operators of PyTorch"));
+}
+
+TEST_F(SettingsTest, TheOptionForceOfAGroupRefusesAsItsSettingsDo) {
+  SettingValues values;
+  ASSERT_TRUE(AssignForceOfGroup("broadcast=nccl/auto", "options.force", values));
+  EXPECT_EQ(values.force.text(), "broadcast=nccl/auto");
+  for (const char* const text :
+       {"lib::op=body", "all_reduce=host/ring,lib::op=body", "lib::op=", "lib::=x",
+        "all_reduce=host/ring,", "all_reduce=host/ring,all_gather", "all_reducee=host/ring"}) {
+    const Status assigned = AssignForceOfGroup(text, "options.force", values);
+    ASSERT_FALSE(assigned) << text;
+    SettingSources sources;
+    sources.flags_origin = "options.force";
+    sources.flags = {{"force", text}};
+    const Error error = ResolveSettings(sources).error();
+    EXPECT_EQ(assigned.error().code, ErrorCode::kUsage);
+    EXPECT_EQ(assigned.error().ToText(), error.ToText());
+    // A group takes no operators, so that no advice names one.
+    EXPECT_THAT(error.next_step, ::testing::Not(::testing::HasSubstr("lib::op"))) << text;
+  }
+  EXPECT_EQ(values.force.text(), "broadcast=nccl/auto") << "a refused text changes nothing";
 }
 
 TEST_F(SettingsTest, AGroupForcesNoOperatorsOfPyTorch) {
