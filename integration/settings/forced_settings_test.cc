@@ -55,7 +55,9 @@ TEST(ForcedSettingsTest, OperatorsOfPyTorchInForceAreLeftToPython) {
              {"lib:op=body", "\"lib:op\" is no collective"},
              {"all_reduce=lib::op", "is no id of a choice"}}) {
       EXPECT_THAT(texts_of(given), HasSubstr(wrong)) << given;
-      const Error error = find(given).error();
+      const Result<ResolvedSettings> resolved = find(given);
+      ASSERT_FALSE(resolved) << given;
+      const Error& error = resolved.error();
       EXPECT_EQ(error.code, ErrorCode::kUsage);
       EXPECT_THAT(error.where, AnyOf("COTUNE_FORCE", "--force-choice"));
       EXPECT_NE(error.next_step, "");
