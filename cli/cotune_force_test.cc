@@ -120,6 +120,14 @@ TEST_F(ForceTest, OperatorsOfPyTorchReachAProgramAndAreNamedByATune) {
   ASSERT_NE(first, std::string::npos) << tuned.err;
   EXPECT_EQ(tuned.err.find(warning, first + 1), std::string::npos) << "once for all ranks";
 
+  environment_["COTUNE_FORCE_CHOICE"] = force;
+  for (const ProgramEnd& end : {Tune({}), Explain("1K", {})}) {
+    EXPECT_EQ(end.exit_code, 0) << end.err;
+    EXPECT_FALSE(Has(end.err, "has no effect")) << "the variable serves other programs, too\n"
+                                                << end.err;
+  }
+  environment_.erase("COTUNE_FORCE_CHOICE");
+
   for (const char* command : {"run", "tune"}) {
     std::vector<std::string> words = {command, "--ranks", "2", "--force-choice",
                                       "lib::op=a,,lib::b=c"};

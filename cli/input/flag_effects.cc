@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <optional>
-#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -83,88 +80,66 @@ struct CheckOf {
   }
 };
 
-// The part of a command that a setting acts on.
-enum class Use : uint8_t {
-  kMeasuring,      // a race
-  kDeadline,       // a race, and a call into a plugin that does not return
-  kCheckingCalls,  // calls of NCCL
-  kForms,          // which choices and forms are listed, and which measurements are valid for them
-  kThreshold,      // which form wins, and which measurements are valid for that
-  kForcing,        // the choice of a call
-  kDatabase,
-  kPlugins,  // which plugins are loaded, and for which memory
-  kLinking,  // a group of a program that links cotune
-};
-
-struct UseOfSetting {
+struct NamedUse {
   std::string_view setting;
-  Use use;
+  SettingUse use;
 };
 
 // One line for each setting of the table of settings.
 constexpr std::array kUses = {
-    UseOfSetting{"collective_autotune_timeout", Use::kDeadline},
-    UseOfSetting{"collective_benchmark_nruns", Use::kMeasuring},
-    UseOfSetting{"collective_pre_sync_timeout", Use::kMeasuring},
-    UseOfSetting{"enable_collective_multitemplate", Use::kMeasuring},
-    UseOfSetting{"collective_multi_kernel_hints", Use::kMeasuring},
-    UseOfSetting{"precompile_threads", Use::kMeasuring},
-    UseOfSetting{"warm_timeout", Use::kDeadline},
-    UseOfSetting{"budget", Use::kMeasuring},
-    UseOfSetting{"min_rounds", Use::kMeasuring},
-    UseOfSetting{"noise_percent", Use::kMeasuring},
-    UseOfSetting{"keep_unsteady", Use::kMeasuring},
-    UseOfSetting{"sample_time", Use::kMeasuring},
-    UseOfSetting{"numerics", Use::kForms},
-    UseOfSetting{"collective_fusion_enabled", Use::kForms},
-    UseOfSetting{"custom_op_fusion_types", Use::kForms},
-    UseOfSetting{"benchmark_collective_epilogue_fusion", Use::kForms},
-    UseOfSetting{"enable_recursive_fusion", Use::kForms},
-    UseOfSetting{"max_fusion_depth", Use::kForms},
-    UseOfSetting{"fusion_speedup_threshold", Use::kThreshold},
-    UseOfSetting{"force_choice", Use::kForcing},
-    UseOfSetting{"memory", Use::kPlugins},
-    UseOfSetting{"plugin_path", Use::kPlugins},
-    UseOfSetting{"database", Use::kDatabase},
-    UseOfSetting{"load_database", Use::kLinking},
-    UseOfSetting{"exit_when_stuck", Use::kLinking},
-    UseOfSetting{"check_calls", Use::kCheckingCalls},
+    NamedUse{"collective_autotune_timeout", SettingUse::kCalls},
+    NamedUse{"collective_benchmark_nruns", SettingUse::kMeasuring},
+    NamedUse{"collective_pre_sync_timeout", SettingUse::kMeasuring},
+    NamedUse{"enable_collective_multitemplate", SettingUse::kMeasuring},
+    NamedUse{"collective_multi_kernel_hints", SettingUse::kMeasuring},
+    NamedUse{"precompile_threads", SettingUse::kMeasuring},
+    NamedUse{"warm_timeout", SettingUse::kCalls},
+    NamedUse{"budget", SettingUse::kMeasuring},
+    NamedUse{"min_rounds", SettingUse::kMeasuring},
+    NamedUse{"noise_percent", SettingUse::kMeasuring},
+    NamedUse{"keep_unsteady", SettingUse::kMeasuring},
+    NamedUse{"sample_time", SettingUse::kMeasuring},
+    NamedUse{"numerics", SettingUse::kForms},
+    NamedUse{"collective_fusion_enabled", SettingUse::kForms},
+    NamedUse{"custom_op_fusion_types", SettingUse::kForms},
+    NamedUse{"benchmark_collective_epilogue_fusion", SettingUse::kForms},
+    NamedUse{"enable_recursive_fusion", SettingUse::kForms},
+    NamedUse{"max_fusion_depth", SettingUse::kForms},
+    NamedUse{"fusion_speedup_threshold", SettingUse::kThreshold},
+    NamedUse{"force_choice", SettingUse::kForcing},
+    NamedUse{"memory", SettingUse::kPlugins},
+    NamedUse{"plugin_path", SettingUse::kPlugins},
+    NamedUse{"database", SettingUse::kDatabase},
+    NamedUse{"load_database", SettingUse::kLinking},
+    NamedUse{"exit_when_stuck", SettingUse::kLinking},
+    NamedUse{"check_calls", SettingUse::kCheckingCalls},
 };
-
-// nullopt if the table above lacks the setting; a test looks for that.
-std::optional<Use> UseOf(std::string_view setting) {
-  const auto found = std::find_if(kUses.begin(), kUses.end(), [&](const UseOfSetting& each) {
-    return each.setting == setting;
-  });
-  return found == kUses.end() ? std::nullopt : std::optional(found->use);
-}
 
 // Why a command does not use a setting; "" if it does. Two commands use all of them: `run` passes
 // them on, and `config show` prints them.
-std::string_view WhyIdle(std::string_view command, Use use) {
+std::string_view WhyIdle(std::string_view command, SettingUse use) {
   const bool measures = command == "tune" || command == "bench";
   switch (use) {
-    case Use::kMeasuring:
+    case SettingUse::kMeasuring:
       return measures ? "" : "this command measures nothing";
-    case Use::kDeadline:
-      return measures ? "" : "this command measures nothing, and has calls into plugins alone";
-    case Use::kCheckingCalls:
+    case SettingUse::kCheckingCalls:
       return measures ? "" : "this command runs no collective";
-    case Use::kForms:
+    case SettingUse::kForms:
       return command == "plugin list" ? "this command lists no choices" : "";
-    case Use::kThreshold:
+    case SettingUse::kThreshold:
       if (command == "program recipes") return "this command lists every form, also slower ones";
       return command == "plugin list" ? "this command lists no choices" : "";
-    case Use::kForcing:
+    case SettingUse::kForcing:
       if (command == "bench") return "every choice is measured";
       if (command == "tune" || command == "explain") return "";
       return "this command names no winner of a call";
-    case Use::kDatabase:
+    case SettingUse::kDatabase:
       if (command != "plugin list" && command != "program recipes") return "";
       return "this command reads no database";
-    case Use::kPlugins:
+    case SettingUse::kCalls:
+    case SettingUse::kPlugins:
       return "";
-    case Use::kLinking:
+    case SettingUse::kLinking:
       return "programs that link cotune use it";
   }
   return "";
@@ -172,14 +147,12 @@ std::string_view WhyIdle(std::string_view command, Use use) {
 
 // The warning for a flag, or "" if all of it acts.
 std::string IdleText(std::string_view command, std::string_view flag, const std::string& text) {
-  const std::optional<Use> use = UseOf(FindSetting(flag)->name);
+  const std::optional<SettingUse> use = UseOfSetting(FindSetting(flag)->name);
   if (!use) return "";
   if (const std::string_view why = WhyIdle(command, *use); !why.empty()) {
-    const std::string_view effect =
-        *use == Use::kDeadline ? "limits no measurement of" : "has no effect on";
-    return fmt::format("{} {} `cotune {}`: {}", FlagName(flag), effect, command, why);
+    return fmt::format("{} has no effect on `cotune {}`: {}", FlagName(flag), command, why);
   }
-  if (*use != Use::kForcing) return "";
+  if (*use != SettingUse::kForcing) return "";
   // A text that is wrong is an error of the setting.
   const Result<ForceText> split = SplitForce(text);
   if (!split || split->operators.empty()) return "";
@@ -201,6 +174,12 @@ const SettingFlags* SettingsOf(const CommandFlags& flags) {
 }  // namespace
 
 Status CheckFlagsAct(const CommandLine& line) { return std::visit(CheckOf{}, line.flags); }
+
+std::optional<SettingUse> UseOfSetting(std::string_view setting) {
+  const auto found = std::find_if(kUses.begin(), kUses.end(),
+                                  [&](const NamedUse& each) { return each.setting == setting; });
+  return found == kUses.end() ? std::nullopt : std::optional(found->use);
+}
 
 std::vector<std::string> IdleSettings(const CommandLine& line) {
   std::vector<std::string> warnings;

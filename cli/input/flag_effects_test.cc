@@ -114,7 +114,6 @@ const std::vector<Words> kCommands = {{"tune"},
 
 const std::map<char, std::string> kNotes = {
     {'m', "this command measures nothing"},
-    {'d', "this command measures nothing, and has calls into plugins alone"},
     {'c', "this command runs no collective"},
     {'l', "this command lists no choices"},
     {'t', "this command lists every form, also slower ones"},
@@ -125,14 +124,14 @@ const std::map<char, std::string> kNotes = {
 
 constexpr std::array kRows = {
     //  tune, bench, explain, plugin list, db show, doctor, program recipes, config show, run
-    Row{"collective_autotune_timeout", "1s", /*               */ "++ddddd++"},
+    Row{"collective_autotune_timeout", "1s", /*               */ "+++++++++"},
     Row{"collective_benchmark_nruns", "10", /*                */ "++mmmmm++"},
     Row{"collective_pre_sync_timeout", "1s", /*               */ "++mmmmm++"},
     Row{"enable_collective_multitemplate", "on", /*           */ "++mmmmm++"},
     Row{"collective_multi_kernel_hints", "1K", /*             */ "++mmmmm++"},
     Row{"precompile_threads", "1", /*                         */ "++mmmmm++"},
     Row{"max_autotune_gemm_threads", "1", /*                  */ "++mmmmm++"},
-    Row{"warm_timeout", "1s", /*                              */ "++ddddd++"},
+    Row{"warm_timeout", "1s", /*                              */ "+++++++++"},
     Row{"budget", "1s", /*                                    */ "++mmmmm++"},
     Row{"min_rounds", "9", /*                                 */ "++mmmmm++"},
     Row{"noise_percent", "1", /*                              */ "++mmmmm++"},
@@ -167,16 +166,17 @@ TEST(FlagEffectsTest, EachSettingActsOnEachCommandOrIsNamed) {
       const CommandLine line = Parsed(arguments);
       Words expected;
       if (row.effects[i] != '+') {
-        expected.push_back(
-            fmt::format("{} {} `cotune {}`: {}", FlagName(row.setting),
-                        row.effects[i] == 'd' ? "limits no measurement of" : "has no effect on",
-                        line.command, kNotes.at(row.effects[i])));
+        expected.push_back(fmt::format("{} has no effect on `cotune {}`: {}", FlagName(row.setting),
+                                       line.command, kNotes.at(row.effects[i])));
       }
       EXPECT_EQ(IdleSettings(line), expected) << row.setting << " of " << line.command;
     }
   }
   // Every setting and every alias that is a flag has a row.
-  for (const SettingSpec& spec : AllSettings()) EXPECT_TRUE(rows.contains(spec.name)) << spec.name;
+  for (const SettingSpec& spec : AllSettings()) {
+    EXPECT_TRUE(rows.contains(spec.name)) << spec.name;
+    EXPECT_TRUE(UseOfSetting(spec.name)) << spec.name;
+  }
   for (const SettingAlias& alias : AllAliases()) {
     EXPECT_TRUE(alias.name == "force" || rows.contains(alias.name)) << alias.name;
   }

@@ -329,8 +329,9 @@ typedef struct cotune_group_options {
    * whatever the table has; if it is refused or not listed for a call, that call runs what it would
    * run otherwise, and one warning for each collective names the reason. A tune does not measure
    * what is forced. Equal on all ranks, or COTUNE_ERROR_DISAGREEMENT; a name that no backend in use
-   * has is COTUNE_ERROR_USAGE. "" forces nothing; NULL: the setting force_choice
-   * (COTUNE_FORCE_CHOICE). */
+   * has is COTUNE_ERROR_USAGE, and so is a name with "::": it is a custom operator of PyTorch,
+   * which the package cotune.torch forces. "" forces nothing; NULL: the setting force_choice
+   * (COTUNE_FORCE_CHOICE), where names with "::" have no effect on a group. */
   const char* force;
   /* Settings of this group and those split from it, which count more than the environment and the
    * settings file: lines of "name=value" with the names and values of the settings file, for

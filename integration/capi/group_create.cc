@@ -145,8 +145,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   options.force_origin = settings.origins.at("force_choice");
   if (given.force != nullptr) {
     options.force_origin = "cotune_group_options.force";
-    COTUNE_RETURN_IF_ERROR(
-        AssignSetting(*FindSetting("force_choice"), given.force, options.force_origin, values));
+    COTUNE_RETURN_IF_ERROR(AssignForceOfGroup(given.force, options.force_origin, values));
   }
   options.settings = values;
   options.catalogue.settings = settings.backend_values;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "core/database/tuned_database_lock.h"
 #include "integration/capi/cotune.h"
 #include "integration/capi/group_state.h"
+#include "integration/settings/setting_table.h"
 #include "nlohmann/json.hpp"
 
 namespace cotune {
@@ -313,6 +315,53 @@ TEST_F(OneProcessTest, TheSettingMemoryIsRefusedInOptionsAndDoesNotCountElsewher
   ASSERT_NE(group_, nullptr);
   EXPECT_EQ(cotune_group_device(group_), -1);
   CallOnce();
+}
+
+TEST_F(OneProcessTest, AForcedOperatorOfPyTorchIsRefusedInBothOptions) {
+  for (const char* const member : {"force", "settings"}) {
+    cotune_group_options options{};
+    options.struct_size = sizeof(options);
+    options.world_size = 1;
+    options.plugin_path = folder_.c_str();
+    if (std::string(member) == "force") options.force = "lib::op=body";
+    if (std::string(member) == "settings") options.settings = "force_choice=lib::op=body";
+    cotune_group* group = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
+    EXPECT_EQ(group, nullptr);
+    EXPECT_THAT(error.text, AllOf(HasSubstr("\"lib::op=body\""),
+                                  HasSubstr(std::string("cotune_group_options.") + member),
+                                  HasSubstr("a custom operator of PyTorch"),
+                                  HasSubstr("give it to cotune.torch")));
+  }
+}
+
+// The word of the setting's help, or of the advice of its errors, from `name` to `end`.
+std::string Example(std::string_view text, std::string_view name, std::string_view end) {
+  const size_t begin = text.find(name);
+  if (begin == std::string_view::npos) return "";
+  text.remove_prefix(begin);
+  return std::string(text.substr(0, text.find(end)));
+}
+
+TEST_F(OneProcessTest, TheExamplesOfForcedChoicesCanBeForced) {
+  const SettingSpec& spec = *FindSetting("force_choice");
+  for (const std::string& force : {Example(spec.help, "all_reduce=host/", ";"),
+                                   Example(AllowedText(spec), "all_gather=host/", ",")}) {
+    ASSERT_NE(force, "");
+    cotune_group_options options{};
+    options.struct_size = sizeof(options);
+    options.world_size = 1;
+    options.plugin_path = folder_.c_str();
+    options.force = force.c_str();
+    cotune_group* group = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_SUCCESS)
+        << force << ": " << error.text;
+    cotune_group_destroy(group);
+  }
 }
 
 cotune_result Nothing(void* /*context*/, cotune_function_group* /*group*/,

@@ -7,8 +7,9 @@
 namespace cotune {
 namespace {
 
+constexpr std::string_view kSpaces = " \t";
+
 std::string_view WithoutSpaces(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t";
   const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
   return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
 }
@@ -17,11 +18,20 @@ tl::unexpected<Error> Wrong(std::string what, std::string cause) {
   return Fail(ErrorCode::kUsage, std::move(what), "", std::move(cause));
 }
 
+// `name` has "::".
+bool IsOperatorName(std::string_view name) {
+  const bool has_both_sides = !name.starts_with("::") && !name.ends_with("::");
+  return has_both_sides && name.find_first_of(kSpaces) == std::string_view::npos;
+}
+
 // Adds an element whose name has "::".
 Status AddOperator(std::string_view element, ForceText& split) {
   const size_t equals = std::min(element.find('='), element.size());
   const std::string_view name = WithoutSpaces(element.substr(0, equals));
   const bool has_equals = equals < element.size();
+  if (!IsOperatorName(name)) {
+    return Wrong(fmt::format("\"{}\" is no name of an operator", name), "give lib::op");
+  }
   const std::string_view choice =
       has_equals ? WithoutSpaces(element.substr(equals + 1)) : std::string_view();
   if (choice.empty()) {
@@ -62,9 +72,11 @@ Result<ForceText> SplitForce(std::string_view text) {
     } else {
       split.collectives.append(split.collectives.empty() ? "" : ",").append(element);
     }
-    if (comma == text.size()) return split;
+    if (comma == text.size()) break;
     text.remove_prefix(comma + 1);
   }
+  std::sort(split.operators.begin(), split.operators.end());
+  return split;
 }
 
 }  // namespace cotune

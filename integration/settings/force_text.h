@@ -15,14 +15,15 @@ namespace cotune {
 // and programs without PyTorch share the settings file and the variable with it.
 struct ForceText {
   std::string collectives;  // the elements that name collectives, as ForcedChoices reads them
-  std::vector<std::pair<std::string, std::string>> operators;  // name and choice, in their order
+  std::vector<std::pair<std::string, std::string>> operators;  // name and choice, sorted by name
 
   // "lib::op=python/ring,lib::other=body"
   std::string OperatorsText() const;
 };
 
-// "" is an empty list. kUsage: an element is empty, or an operator has no choice or stands twice;
-// the error names the element. Elements that name collectives are not read here.
+// "" is an empty list. kUsage: an element is empty, an operator has no choice or stands twice, or
+// its name has nothing on one side of "::", or a blank; the error names the element. Elements that
+// name collectives are not read here.
 Result<ForceText> SplitForce(std::string_view text);
 
 }  // namespace cotune

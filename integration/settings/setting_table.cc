@@ -63,8 +63,10 @@ constexpr std::array<SettingSpec, 26> kTable = {{
     {"fusion_speedup_threshold", &FusionRules::speedup_threshold, 1, 10,
      "a fused form wins only if the fastest unfused one takes more than this many times as long"},
     {"force_choice", &V::force, 0, 0,
-     "collectives that run a given choice, whatever was measured, such as all_reduce=host/ring; at "
-     "sizes where it is refused or not listed, they run what they would run without it"},
+     "collectives that run a given choice, whatever was measured, such as "
+     "all_reduce=host/ring?chunk=65536; at sizes where it is refused or not listed, they run what "
+     "they would run without it; cotune.torch also reads custom operators of PyTorch from the "
+     "list, such as lib::op=python/ring"},
     {"memory", &V::memory, 0, 0,
      "memory that the command line tunes: host, cuda, or auto: cuda where there are GPUs and a "
      "plugin for them; groups of programs that link cotune have that of their options"},
@@ -277,7 +279,8 @@ std::string AllowedText(const SettingSpec& spec) {
   }
   if (type == "sizes") return "sizes such as 1K:16M:x2 or 4K,1M";
   if (type == "choices") {
-    return "collectives and their choices, such as all_reduce=nccl/auto,all_gather=host/ring";
+    return "collectives and their choices, such as "
+           "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536";
   }
   if (type == "words") {
     return fmt::format("none, or words of {} with commas between them",

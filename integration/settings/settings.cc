@@ -51,42 +51,55 @@ struct Resolution {
   };
   ResolvedSettings resolved;
   std::map<std::string, Given, std::less<>> given;  // by the source that is read
+  bool takes_operators = true;                      // in force_choice, by the source that is read
 };
 
-tl::unexpected<Error> BadForce(const Error& wrong, const SettingSpec& spec, std::string_view name,
-                               std::string_view text, const std::string& origin) {
-  return Fail(ErrorCode::kUsage, fmt::format("bad value \"{}\" for {}", text, name), origin,
-              wrong.cause.empty() ? wrong.what : fmt::format("{}: {}", wrong.what, wrong.cause),
-              "give " + AllowedText(spec));
+// Sets the collectives of force_choice, and gives the text of its custom operators. The flags of a
+// command may be those of a program that PyTorch runs in, and take operators; the options of a
+// group do not, because nobody reads operators there.
+Result<std::string> AssignForce(std::string_view name, std::string_view text,
+                                const std::string& origin, bool takes_operators,
+                                SettingValues& values) {
+  const SettingSpec& spec = *FindSetting("force_choice");
+  std::string next_step = "give " + AllowedText(spec);
+  if (takes_operators) {
+    next_step += ", or custom operators of PyTorch, such as lib::op=python/ring";
+  }
+  const Result<ForceText> split = SplitForce(text);
+  if (!split) {
+    const Error& wrong = split.error();
+    return Fail(ErrorCode::kUsage, fmt::format("bad value \"{}\" for {}", text, name), origin,
+                wrong.cause.empty() ? wrong.what : fmt::format("{}: {}", wrong.what, wrong.cause),
+                std::move(next_step));
+  }
+  const std::string operators = split->OperatorsText();
+  if (!takes_operators && !operators.empty()) {
+    return Fail(ErrorCode::kUsage, fmt::format("{} has \"{}\"", spec.name, operators), origin,
+                "a name with \"::\" is a custom operator of PyTorch, and a group runs none",
+                "leave it out, or give it to cotune.torch: by the option force of "
+                "cotune.torch.enable, the variable COTUNE_FORCE_CHOICE or the settings file");
+  }
+  if (Status assigned = AssignSetting(spec, split->collectives, origin, values, name); !assigned) {
+    Error wrong = std::move(assigned.error());
+    wrong.next_step = std::move(next_step);
+    return tl::make_unexpected(std::move(wrong));
+  }
+  return operators;
 }
 
 // `name`: of the setting, or an alias.
 Status Assign(const SettingSpec& spec, std::string_view name, std::string_view text,
               const std::string& origin, Resolution& resolution) {
   ResolvedSettings& resolved = resolution.resolved;
-  std::string own_text(text);
   if (spec.name == "force_choice") {
-    Result<ForceText> split = SplitForce(text);
-    if (!split) return BadForce(split.error(), spec, name, text, origin);
-    own_text = std::move(split->collectives);
-    resolved.forced_operators = split->OperatorsText();
+    COTUNE_TRY(resolved.forced_operators,
+               AssignForce(name, text, origin, resolution.takes_operators, resolved.values));
+  } else {
+    COTUNE_RETURN_IF_ERROR(AssignSetting(spec, text, origin, resolved.values, name));
   }
-  COTUNE_RETURN_IF_ERROR(AssignSetting(spec, own_text, origin, resolved.values, name));
   resolved.origins[std::string(spec.name)] = origin;
   resolution.given[std::string(name)] = {TextOfSetting(spec, resolved), origin};
   return {};
-}
-
-// The flags of a command may be those of a program that PyTorch runs in; the options of a group are
-// not.
-Status CheckNoOperators(const SettingSources& sources, const ResolvedSettings& resolved) {
-  if (sources.flags_origin.empty() || resolved.forced_operators.empty()) return {};
-  if (resolved.origins.at("force_choice") != sources.flags_origin) return {};
-  return Fail(ErrorCode::kUsage, fmt::format("force_choice has \"{}\"", resolved.forced_operators),
-              sources.flags_origin,
-              "a name with \"::\" is a custom operator of PyTorch, and a group runs none",
-              "leave it out, or give it to cotune.torch: by the option force, the variable "
-              "COTUNE_FORCE_CHOICE or the settings file");
 }
 
 // Keeps "NAME.key" for the backend of that name.
@@ -191,6 +204,7 @@ Status ApplyEnvironment(const SettingSources& sources, Resolution& resolution) {
 }
 
 Status ApplyFlags(const SettingSources& sources, Resolution& resolution) {
+  resolution.takes_operators = sources.flags_origin.empty();
   for (const auto& [name, text] : sources.flags) {
     const SettingSpec* spec = FindSetting(name);
     if (spec == nullptr) {
@@ -200,7 +214,6 @@ Status ApplyFlags(const SettingSources& sources, Resolution& resolution) {
     const std::string origin = sources.flags_origin.empty() ? FlagName(name) : sources.flags_origin;
     COTUNE_RETURN_IF_ERROR(Assign(*spec, name, text, origin, resolution));
   }
-  COTUNE_RETURN_IF_ERROR(CheckNoOperators(sources, resolution.resolved));
   for (const std::string& text : sources.backend_flags) {
     const size_t equals = text.find('=');
     const size_t dot = text.find('.');
@@ -264,6 +277,11 @@ std::string TextOfSetting(const SettingSpec& spec, const ResolvedSettings& resol
   std::string text = FormatSetting(spec, resolved.values);
   if (spec.name != "force_choice" || resolved.forced_operators.empty()) return text;
   return text.empty() ? resolved.forced_operators : text + "," + resolved.forced_operators;
+}
+
+Status AssignForceOfGroup(std::string_view text, const std::string& origin, SettingValues& values) {
+  const Result<std::string> operators = AssignForce("force", text, origin, false, values);
+  return operators ? Status() : Propagate(operators);
 }
 
 Result<std::map<std::string, std::string>> ParseSettingLines(std::string_view text,

@@ -44,6 +44,10 @@ struct ResolvedSettings {
 // force_choice.
 std::string TextOfSetting(const SettingSpec& spec, const ResolvedSettings& resolved);
 
+// Sets the forced choices to those of the option `force` of a group. kUsage: a text that cannot be
+// read, or custom operators of PyTorch, as in the options that SettingSources has as flags.
+Status AssignForceOfGroup(std::string_view text, const std::string& origin, SettingValues& values);
+
 // Settings as lines of "name=value", as flags. `where` names their place. kUsage: a line without
 // '=', a name that no setting has, with the nearest one, or one that stands twice.
 Result<std::map<std::string, std::string>> ParseSettingLines(std::string_view text,

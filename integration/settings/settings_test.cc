@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -249,11 +248,18 @@ TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
        "bad value \"all_reduc=host/ring\" for force_choice (--force-choice): \"all_reduc\" is no "
        "collective: known: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast; did you "
        "mean all_reduce?; give collectives and their choices, such as "
-       "all_reduce=nccl/auto,all_gather=host/ring"},
+       "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536, or custom operators of PyTorch, "
+       "such as lib::op=python/ring"},
       {"force_choice", "all_reduce=host/ring,",
        "bad value \"all_reduce=host/ring,\" for force_choice (--force-choice): element 2 of the "
        "list is empty; give collectives and their choices, such as "
-       "all_reduce=nccl/auto,all_gather=host/ring"},
+       "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536, or custom operators of PyTorch, "
+       "such as lib::op=python/ring"},
+      {"force_choice", "lib::op=",
+       "bad value \"lib::op=\" for force_choice (--force-choice): \"lib::op=\" names no choice: "
+       "nothing follows its '='; give collectives and their choices, such as "
+       "all_reduce=nccl/auto,all_gather=host/ring?chunk=65536, or custom operators of PyTorch, "
+       "such as lib::op=python/ring"},
       {"max_fusion_depth", "9",
        "bad value \"9\" for max_fusion_depth (--max-fusion-depth): it is outside the limits; give "
        "a whole number from 1 to 8"},
@@ -340,81 +346,6 @@ TEST_F(SettingsTest, LinesAreFlagsOfOnePlace) {
   EXPECT_EQ(resolved.values.budget_ns, 5'000'000'000);
   EXPECT_EQ(resolved.values.force.text(), "all_reduce=host/ring");
   EXPECT_EQ(resolved.origins.at("budget"), "options");
-}
-
-TEST_F(SettingsTest, OperatorsOfPyTorchInForceAreLeftToPython) {
-  using Find = std::function<Result<ResolvedSettings>(const std::string&)>;
-  const Find of_variable = [](const std::string& given) {
-    SettingSources sources;
-    sources.environment = {{"COTUNE_FORCE", given}};
-    return ResolveSettings(sources);
-  };
-  const Find of_flag = [](const std::string& given) {
-    SettingSources sources;
-    sources.flags = {{"force_choice", given}};
-    return ResolveSettings(sources);
-  };
-  for (const Find& find : {of_variable, of_flag}) {
-    const auto texts_of = [&](const std::string& given) {
-      const Result<ResolvedSettings> resolved = find(given);
-      return resolved ? resolved->values.force.text() + " | " + resolved->forced_operators
-                      : resolved.error().ToText();
-    };
-    EXPECT_EQ(texts_of("lib::op=python/ring?chunk=4"), " | lib::op=python/ring?chunk=4");
-    EXPECT_EQ(texts_of("lib::op = body, all_reduce=host/ring"),
-              "all_reduce=host/ring | lib::op=body");
-    EXPECT_EQ(texts_of("all_reduce=host/ring,lib::op.two=python/ring,broadcast=nccl/auto"),
-              "all_reduce=host/ring,broadcast=nccl/auto | lib::op.two=python/ring");
-    for (const auto& [given, wrong] : std::vector<std::pair<std::string, std::string>>{
-             {"all_reduce=host/ring,lib::op=body,", "element 3 of the list is empty"},
-             {"lib::op=body,,lib::two=body", "element 2 of the list is empty"},
-             {"lib::op", "\"lib::op\" names no choice: it has no '='"},
-             {"all_reduce=host/ring,lib::op= ", "\"lib::op=\" names no choice: nothing follows"},
-             {"lib::op=body,all_reduce=host/ring, lib::op = python/ring",
-              "lib::op stands twice: with body and with python/ring"},
-             {"lib::op=body,all_reduce", "\"all_reduce\" names no choice: it has no '='"},
-             {"lib:op=body", "\"lib:op\" is no collective"},
-             {"all_reduce=lib::op", "is no id of a choice"}}) {
-      EXPECT_THAT(texts_of(given), ::testing::HasSubstr(wrong)) << given;
-      const Error error = find(given).error();
-      EXPECT_EQ(error.code, ErrorCode::kUsage);
-      EXPECT_THAT(error.where, ::testing::AnyOf("COTUNE_FORCE", "--force-choice"));
-      EXPECT_NE(error.next_step, "");
-    }
-  }
-}
-
-TEST_F(SettingsTest, AnotherSourceReplacesForcedOperators) {
-  SettingSources sources;
-  sources.environment = {{"COTUNE_FORCE_CHOICE", "all_reduce=host/ring,lib::op=body"}};
-  const SettingSpec& spec = *FindSetting("force_choice");
-  ResolvedSettings resolved = ResolveSettings(sources).value();
-  EXPECT_EQ(TextOfSetting(spec, resolved), "all_reduce=host/ring,lib::op=body");
-  sources.flags = {{"force_choice", "lib::two=body"}};
-  resolved = ResolveSettings(sources).value();
-  EXPECT_EQ(TextOfSetting(spec, resolved), "lib::two=body");
-  sources.flags = {{"force_choice", "broadcast=nccl/auto"}};
-  resolved = ResolveSettings(sources).value();
-  EXPECT_EQ(TextOfSetting(spec, resolved), "broadcast=nccl/auto");
-  // Both names with other operators contradict each other.
-  sources.environment["COTUNE_FORCE"] = "all_reduce=host/ring,lib::op=python/ring";
-  EXPECT_THAT(ResolveSettings(sources).error().what,
-              ::testing::HasSubstr("lib::op=body, and its alias force is"));
-}
-
-TEST_F(SettingsTest, AGroupForcesNoOperatorsOfPyTorch) {
-  SettingSources sources;
-  sources.flags_origin = "cotune_group_options.settings";
-  sources.flags = {{"force", "lib::op=body"}};
-  const Error error = ResolveSettings(sources).error();
-  EXPECT_EQ(error.code, ErrorCode::kUsage);
-  EXPECT_EQ(error.what, "force_choice has \"lib::op=body\"");
-  EXPECT_EQ(error.where, "cotune_group_options.settings");
-  EXPECT_THAT(error.cause, ::testing::HasSubstr("a custom operator of PyTorch"));
-  // The variable is shared with cotune.torch.
-  sources.flags = {{"budget", "1s"}};
-  sources.environment = {{"COTUNE_FORCE", "lib::op=body"}};
-  EXPECT_EQ(ResolveSettings(sources).value().forced_operators, "lib::op=body");
 }
 
 TEST_F(SettingsTest, RefusesLinesThatAreNoSettings) {

@@ -130,6 +130,30 @@ TEST(CoordinatorRendezvous, TheTimeToNameMissingRanksIsOneThatTheTimerKeeps) {
                           "without a limit"));
 }
 
+TEST(CoordinatorRendezvous, MissingRanksAreNamedByTheErrorAloneIfTheDeadlineIsTheTimeToNameThem) {
+  Desk desk(2);
+  desk.At(0, Connected{1});
+  desk.Frame(0, 1, HelloFrame(desk.Job(), 0, kJoinNoticeNs));
+  int64_t now_ns = 0;
+  while (!desk.machine().failure().has_value()) {
+    now_ns = desk.machine().next_time_ns();
+    ASSERT_LE(now_ns, kJoinNoticeNs);
+    desk.At(now_ns, BytesCame{1});
+    desk.At(now_ns, TimeReached{});
+    EXPECT_THAT(WaitingLines(desk), IsEmpty());
+  }
+  EXPECT_EQ(now_ns, kJoinNoticeNs);
+  EXPECT_THAT(desk.machine().failure()->ranks, ElementsAre(1));
+}
+
+TEST(CoordinatorRendezvous, NoRankIsNamedByALateTimerPastTheDeadline) {
+  Desk desk(2);
+  desk.At(0, Connected{1});
+  desk.Frame(0, 1, HelloFrame(desk.Job(), 0, kJoinNoticeNs - 1));
+  desk.At(kJoinNoticeNs, TimeReached{});
+  EXPECT_THAT(WaitingLines(desk), IsEmpty());
+}
+
 TEST(CoordinatorRendezvous, NoRankIsNamedWhenAllHaveJoined) {
   Desk desk(2);
   desk.JoinAll(0);
