@@ -26,7 +26,7 @@ struct OperandsOfSide<PieceArguments<kOperands, kPieces>> {
   using Type = const PieceOperands<kOperands, kPieces>;
 };
 
-// Whether the arguments are those of several collectives.
+// True for the arguments of a bucket, which has several collectives.
 template <typename Arguments>
 constexpr bool kIsBucket = false;
 template <int kOperands, int kPieces>
