@@ -445,7 +445,7 @@ class JudgeTest(Test):
             forced_operators.log.debug("the end")
         return [each.getMessage() for each in logged.records if each.levelname in levels]
 
-    def test_a_forced_choice_that_concerns_no_operator_is_one_warning(self) -> None:
+    def test_a_forced_choice_of_an_operator_without_functions_is_one_warning(self) -> None:
         self.register(ops.other.default, CustomOpConfig(ring))
         force = {"lib::mine": "python/a", "all_gather": "host/tree"}
         with (
@@ -459,7 +459,10 @@ class JudgeTest(Test):
             self.assertIn("force_choice (option 'force') gives lib::mine the choice python/a", mine)
             self.assertIn("those that have functions are: cotune_custom::other", mine)
             self.assertEqual(self.warned(), [], "once")
-            with mock.patch.object(forced_operators.compat, "global_rank", lambda: 1):
+            with mock.patch.object(groups, "_settings", groups.TuneSettings.of(force={"lib::mine": "python/b"})):
+                (other,) = self.warned()
+            self.assertIn("gives lib::mine the choice python/b", other, "a second enable() gives another one")
+            with mock.patch.object(forced_operators.process_groups, "global_rank", lambda: 1):
                 forced_operators._warned.clear()
                 self.assertEqual((self.warned(), len(self.warned(("INFO",)))), ([], 0), "rank 0 shows it")
 
