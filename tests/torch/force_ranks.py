@@ -2,6 +2,8 @@
 
 usage: force_ranks.py CASE
 
+CASE: a key of FORCED, or "wrong_list", where rank 1 has a list that cannot be read: with enable(), with "wrong_list_options" or
+"wrong_list_enabled" by the entry of that name, and with "wrong_list_custom" for a custom operator.
 Prints one JSON object on every rank: {"rank", "error": what is wrong, or "", "raised": the text of the error that a call
 ended with, or "", "explains": the text of cotune.torch.explain(), "runs": what each size runs, from explain_data()}.
 """

@@ -16,7 +16,7 @@ class ForceTest(unittest.TestCase):
         if settings:
             environment["COTUNE_CONFIG"] = str(tree.folder / "settings.toml")
             (tree.folder / "settings.toml").write_text(settings)
-        ended = tree.torchrun(2, "force_ranks.py", case, **environment)
+        ended = tree.start(2, "force_ranks.py", case, **environment)
         self.assertEqual(ended.exit_code, 0, ended.text)
         records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
         self.assertEqual(sorted(each["rank"] for each in records), [0, 1], ended.text)
@@ -55,7 +55,7 @@ class ForceTest(unittest.TestCase):
         self.check_raises("none", *no_collective, settings='force = "all_to_some=host/ring"\n')
 
     def check_wrong_on_rank_1(self, case: str) -> None:
-        """The list cannot be read on rank 1 alone; rank 0 hears of it where the ranks meet, and does not wait for rank 1."""
+        """The list cannot be read on rank 1 alone; rank 0 learns of it as soon as both have come to the meeting."""
         records, text = self.run_case(case)
         for each in records:
             self.assertRegex(each["raised"], r'rank 1: bad value "all_reduce=host/ring,," for force_choice \(COTUNE_FORCE_CHOICE\): ')

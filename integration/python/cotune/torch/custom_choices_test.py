@@ -430,7 +430,7 @@ class JudgeTest(Test):
             race.return_value.run.return_value = custom_race.CustomVerdict(why_not="nothing has raced")
             return cells._met(operator, "key", {}, process_group), race
 
-    process_group: Any = None  # of raced_with; None: a new one for each call
+    process_group: Any = None  # raced_with() uses it; if it is None, each call has a new one
 
     def test_ranks_with_other_times_to_compile_use_the_smallest(self) -> None:
         for own_s, other_s, used_s in ((60.0, 30.0, 30.0), (30.0, 60.0, 30.0), (60.0, 0.0, 0.0), (0.0, 60.0, 0.0)):

@@ -124,7 +124,7 @@ def path() -> pathlib.Path | None:
             return None
         folder = f"{home}/.config"
     found = pathlib.Path(folder, "cotune", "config.toml")
-    # Unlike exists(), this raises nothing where a folder cannot be read; the library asks in the same way.
+    # exists() raises an error if a folder cannot be read. The library asks as it is done here, and has no file then.
     return found if os.access(found, os.F_OK) else None
 
 
