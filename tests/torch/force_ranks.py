@@ -18,7 +18,6 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
-
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 import cotune.torch

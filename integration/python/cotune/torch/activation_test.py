@@ -17,7 +17,17 @@ from torch._inductor import config
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import cotune.torch
-from cotune.torch import activation, compat, decisions, declarations, graph_pass, groups, job_settings, process_groups, report
+from cotune.torch import (
+    activation,
+    compat,
+    decisions,
+    declarations,
+    graph_pass,
+    groups,
+    job_settings,
+    process_groups,
+    report,
+)
 from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import fake_group
