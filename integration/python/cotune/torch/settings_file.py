@@ -61,8 +61,10 @@ def force_parts() -> tuple[str, dict[str, str], str]:
     shares the text with them. Names of collectives and of choices are left to the library.
     """
     found = given("force_choice")
-    if found is None or not found.value.strip(_BLANKS_IN_LISTS):
+    if found is None:
         return "", {}, ""
+    if not found.value.strip(_BLANKS_IN_LISTS):
+        return "", {}, found.origin
     of_collectives: dict[str, str] = {}
     of_operators: dict[str, str] = {}
     for number, element in enumerate(found.value.split(","), 1):
