@@ -103,7 +103,8 @@ class SettingsFileTest(unittest.TestCase):
         self.file.write_text("budget = 30s\nforce = all_reduce=host/ring\nmin_rounds = 9\nprecompile_threads = 2\n")
         for variables in (
             {"COTUNE_BUDGET": "3s"}, {"COTUNE_BUDGET": ""}, {"COTUNE_FORCE": "lib::op=body"},
-            {"COTUNE_FORCE_CHOICE": "broadcast=host/tree,lib::op=body"}, {"COTUNE_MAX_AUTOTUNE_GEMM_THREADS": "5"},
+            {"COTUNE_FORCE_CHOICE": "broadcast=host/tree,lib::op=body"}, {"COTUNE_FORCE_CHOICE": " \t"},
+            {"COTUNE_FORCE_CHOICE": " lib::op\t= body\u00a0 ,\tlib::two=x\n"}, {"COTUNE_FORCE_CHOICE": "lib::op=body\r"}, {"COTUNE_MAX_AUTOTUNE_GEMM_THREADS": "5"},
         ):  # fmt: skip
             with self.subTest(variables=variables):
                 self.assert_equal(COTUNE_CONFIG=str(self.file), **variables)
@@ -119,6 +120,24 @@ class SettingsFileTest(unittest.TestCase):
         ):  # fmt: skip
             with self.subTest(variables=variables):
                 self.assert_equal(**variables)
+
+    def test_a_folder_that_cannot_be_read_has_no_file(self) -> None:
+        """A user who may read all folders finds the file in both ways."""
+        folder = self.folder / ".config"
+        (folder / "cotune").mkdir(parents=True)
+        (folder / "cotune/config.toml").write_text("budget = 9s\n")
+        folder.chmod(0)
+        self.addCleanup(folder.chmod, 0o755)
+        self.assert_equal(HOME=str(self.folder))
+        # No folder has so long a name: to look into it is an error for every user.
+        self.assert_equal(HOME="/" + "a" * 300)
+
+    def test_names_of_operators_have_two_sides_without_blanks(self) -> None:
+        for name in ("::op", "lib::", "::", "lib ::op", "lib:: op", "my lib::op", "lib::o\tp"):
+            with self.subTest(name=name), mock.patch.dict(os.environ, {"COTUNE_FORCE": f"lib::one=body, {name} = body"}, clear=True):
+                with self.assertRaises(ValueError) as raised:
+                    settings_file.force_parts()
+                self.assertIn(f'(COTUNE_FORCE): "{name}" is no name of an operator: give lib::op; give', str(raised.exception))
 
     def test_the_same_texts_are_durations_and_sizes(self) -> None:
         for variable, read, texts, others in (
@@ -137,7 +156,7 @@ class SettingsFileTest(unittest.TestCase):
     def test_the_same_lists_of_forced_choices_are_wrong_for_the_same_reason(self) -> None:
         for text in (
             "a=b,,lib::c=d", "lib::op=body,", "lib::op", "all_reduce=host/ring,broadcast", "lib::op= ",
-            "lib::op=body, lib::op = python/ring", "all_reduce=host/ring,lib::op=body,all_reduce=host/tree",
+            "lib::op=\t", "lib::op=body,\t", "lib::op=body, lib::op = python/ring", "all_reduce=host/ring,lib::op=body,all_reduce=host/tree",
         ):  # fmt: skip
             with self.subTest(text=text), mock.patch.dict(os.environ, {"COTUNE_FORCE": text}, clear=True):
                 error = self.library(COTUNE_FORCE=text)["error"]

@@ -3,7 +3,7 @@
 usage: check_ranks.py CASE [ARGUMENT...]
 
 CASE: "none"; "values": its operands are not those that the other ranks expect; "never": it does not come to the first step's
-end; "versions": its cotune has another version; "stuck": it hangs in C code, where SIGTERM comes. The arguments are those of the check.
+end; "versions": its cotune has another version; "list": its list of forced choices cannot be read; "stuck": it hangs in C code, where SIGTERM comes. The arguments are those of the check.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def main() -> int:
             check.Check.detection = lambda self: threading.Event().wait()
         elif case == "stuck":
             check.Check.plain_call = hang_in_c
+        elif case == "list":
+            os.environ["COTUNE_FORCE_CHOICE"] = "all_reduce=host/ring,,"
         elif case == "versions":
             cotune.version = lambda: "9.9.9"
     return check.main()

@@ -37,6 +37,16 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(ended.exit_code, 1, ended.text)
         self.assertRegex(lines[0], r"^FAILED  detection: rank 0: rank 1 has cotune 9\.9\.9, and rank 0 has cotune .*; rank 1: rank 0 has")
 
+    def test_a_list_of_forced_choices_that_cannot_be_read_is_a_failed_step(self):
+        ended, lines = self.run_check("list")
+        self.assertEqual(ended.exit_code, 1, ended.text)
+        self.assertRegex(
+            lines[0],
+            r'^FAILED  detection: rank 1: bad value "all_reduce=host/ring,," for force_choice \(COTUNE_FORCE_CHOICE\): element 2 of',
+        )
+        self.assertEqual(lines[1:], ["0 of 4 steps passed; not run: plain call, tune, late rank"], ended.text)
+        self.assertNotIn("Traceback", ended.text)
+
     def test_wrong_values_name_the_first(self):
         ended, lines = self.run_check("values")
         self.assertEqual(ended.exit_code, 1, ended.text)

@@ -16,7 +16,7 @@ class ForceTest(unittest.TestCase):
         if settings:
             environment["COTUNE_CONFIG"] = str(tree.folder / "settings.toml")
             (tree.folder / "settings.toml").write_text(settings)
-        ended = tree.torchrun(2, "force_ranks.py", case, **environment)
+        ended = tree.start(2, "force_ranks.py", case, **environment)
         self.assertEqual(ended.exit_code, 0, ended.text)
         records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
         self.assertEqual(sorted(each["rank"] for each in records), [0, 1], ended.text)
@@ -53,6 +53,22 @@ class ForceTest(unittest.TestCase):
         self.check_raises("none", *unknown, settings='budget = 5\nforce = "all_reduce=host/rign?chunk=65536"\n')
         no_collective = 'bad value "all_to_some=host/ring" for force', "settings.toml:1"
         self.check_raises("none", *no_collective, settings='force = "all_to_some=host/ring"\n')
+
+    def check_wrong_on_rank_1(self, case: str) -> None:
+        """The list cannot be read on rank 1 alone; rank 0 learns of it as soon as both have come to the meeting."""
+        records, text = self.run_case(case)
+        for each in records:
+            self.assertRegex(each["raised"], r'rank 1: bad value "all_reduce=host/ring,," for force_choice \(COTUNE_FORCE_CHOICE\): ')
+            self.assertIn("element 2 of the list is empty", each["raised"], text)
+        self.assertNotIn("has waited for", text)
+
+    def test_a_list_that_is_wrong_on_one_rank_is_an_error_on_all_ranks(self):
+        for case in ("wrong_list", "wrong_list_options", "wrong_list_enabled"):
+            with self.subTest(case=case):
+                self.check_wrong_on_rank_1(case)
+
+    def test_such_a_list_is_an_error_of_custom_operators_on_all_ranks(self):
+        self.check_wrong_on_rank_1("wrong_list_custom")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,11 @@ MODULES = (
     "torch._functorch.aot_autograd", "torch._subclasses.schema_check_mode", "torch.export._trace",
     "torch.distributed.tensor.experimental", "sympy.tensor.tensor",
 )  # fmt: skip
+# Options of the caches of graphs, and the variables that turn them off.
+CACHES = (
+    ("TORCHINDUCTOR_FX_GRAPH_CACHE", "torch._inductor.config", "fx_graph_cache"),
+    ("TORCHINDUCTOR_AUTOGRAD_CACHE", "torch._functorch.config", "enable_autograd_cache"),
+)
 # The time that the others have to end by themselves after a rank has failed.
 GRACE_S = 10
 
@@ -50,6 +55,10 @@ def become_rank(run: dict, rank: int, port: int) -> None:
         RANK=str(rank), LOCAL_RANK=str(rank), GROUP_RANK="0", WORLD_SIZE=str(run["ranks"]), LOCAL_WORLD_SIZE=str(run["ranks"]),
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
     )  # fmt: skip
+    # PyTorch has read these variables when it was imported.
+    for variable, module, option in CACHES:
+        if os.environ.get(variable) == "0":
+            setattr(importlib.import_module(module), option, False)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(run[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)

@@ -17,7 +17,17 @@ from torch._inductor import config
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import cotune.torch
-from cotune.torch import activation, compat, decisions, declarations, groups, job_settings, process_groups, report
+from cotune.torch import (
+    activation,
+    compat,
+    decisions,
+    declarations,
+    graph_pass,
+    groups,
+    job_settings,
+    process_groups,
+    report,
+)
 from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import fake_group
@@ -161,6 +171,17 @@ class ActivationTest(unittest.TestCase):
         with mock.patch.object(compat, "probed_values", lambda: (("f8_e4m3_saturates", None),)):
             self.assertNotEqual(uuid, CotunePass(Settings()).uuid())
         self.assertEqual(pickle.loads(pickle.dumps(uuid)), uuid)
+
+    def test_uuid_follows_the_code_that_reads_process_groups(self) -> None:
+        read_bytes = pathlib.Path.read_bytes
+        for name in ("compat", "process_groups"):
+            before = graph_pass.code_digest.__wrapped__()
+
+            def changed(path: pathlib.Path, name: str = name) -> bytes:
+                return read_bytes(path) + (b"#" if path.name == f"{name}.py" else b"")
+
+            with mock.patch.object(pathlib.Path, "read_bytes", changed):
+                self.assertNotEqual(graph_pass.code_digest.__wrapped__(), before, name)
 
     def test_uuid_follows_the_process_groups(self) -> None:
         uuids = [CotunePass().uuid()]

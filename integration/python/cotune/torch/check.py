@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 -m cotune.torch.check [--device cpu|cuda] [--timeout-s 120]
 
 Rank 0 prints a line for each step, "PASSED" or "FAILED" with the reason, the rank that has it and what to do. The steps:
-what is installed is found and is the same on all ranks; a compiled function with an all_reduce is right without cotune; it
+what is installed is found and is the same on all ranks, and a list of forced choices can be read; a compiled function with an all_reduce is right without cotune; it
 is right with cotune, which has measured at least two choices for it; it is right if one rank comes late. A step that fails
 ends the check. A rank that does not end a step in time is named by rank 0, after up to three times the timeout. SIGTERM
 ends a rank at any time, and the rank names the step that it was in. The exit
@@ -37,7 +37,7 @@ import cotune
 import cotune.torch
 from cotune import _native
 from cotune.errors import CotuneError
-from cotune.torch import compat, explanation, groups, library, report
+from cotune.torch import compat, explanation, groups, library, report, settings_file
 
 ROWS, COLUMNS = 64, 1024
 LATE_S = 1.0
@@ -119,6 +119,8 @@ class Check:
                         f"rank {rank} has {name} {version}, and rank {self.ranks.rank} has {name} {what[name]}; install the same "
                         "versions for all ranks"
                     )
+        if why := settings_file.why_force_is_wrong():
+            raise StepFailed(why)
         versions = ", ".join(f"{name} {version}" for name, version in what.items())
         number = f"{self.ranks.size} {'rank' if self.ranks.size == 1 else 'ranks'}"
         place = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"

@@ -1,21 +1,31 @@
 """The time in which functions are compiled before a tune, equal on all ranks of a process group.
 
-A rank that stops to compile earlier than the others would decide for all of them which functions race.
+A function that one rank has not compiled is left out on all ranks. If one rank stopped compiling earlier than the others, these
+would compile in vain, and that rank alone would decide which functions race.
 """
 
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import Any
 
 from cotune.torch.log import log
 from cotune.torch.meeting import Place
 
+# The times of the ranks of which a process group has warned. Its ranks meet for each operator and shape.
+_warned: weakref.WeakKeyDictionary[Any, set[tuple[float, ...]]] = weakref.WeakKeyDictionary()
 
-def agreed_s(words: list[dict[str, Any]], place: Place) -> float:
-    """The smallest of the ranks' times, which the words of a meeting have as "compile_s". Rank 0 warns if they differ."""
+
+def agreed_s(words: list[dict[str, Any]], place: Place, process_group: Any) -> float:
+    """The smallest of the ranks' times, which the words of a meeting have as "compile_s".
+
+    If they differ, rank 0 warns once for the process group.
+    """
     found = [float(word.get("compile_s", 0.0)) for word in words]
-    if len(set(found)) > 1:
+    warned = _warned.setdefault(process_group, set())
+    if len(set(found)) > 1 and tuple(found) not in warned:
+        warned.add(tuple(found))
         each = ", ".join(f"rank {rank} has {seconds:g}" for rank, seconds in zip(place.global_ranks, found, strict=True))
         log.log(
             logging.WARNING if place.rank == 0 else logging.INFO,

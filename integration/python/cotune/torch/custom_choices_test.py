@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
+import json
 import threading
 import unittest
 from typing import Any
@@ -365,19 +367,30 @@ class JudgeTest(Test):
         self.assertEqual(custom_race.winner_of(times, 1.5), "")
         self.assertEqual(custom_race.winner_of({"body": body, "python/noisy": noisy}, 1.0), "")
 
-    def word(self, forced: str, origin: str = "option 'force'") -> dict[str, str]:
-        return {"forced": forced, "force_origin": origin}
+    def word(self, forced: str, origin: str = "option 'force'", choices: tuple[str, ...] = ("body", "python/ring")) -> dict[str, Any]:
+        return {"forced": forced, "force_origin": origin, "wrong_force": "", "choices": [list(choices), [*choices, "python/ring.compiled"]]}
+
+    def checked(self, *words: dict[str, Any], compiles: bool = True) -> str:
+        return custom_race._checked_force(self.operator, list(words), [4, 6], compiles)
 
     def test_a_forced_choice_is_one_of_the_operator_and_equal_on_all_ranks(self) -> None:
-        operator = self.register(ops.other.default, CustomOpConfig(ring))
-        self.assertEqual(custom_race._checked_force(operator, [self.word("python/ring")] * 2), "python/ring")
-        self.assertEqual(custom_race._checked_force(operator, [self.word("")] * 2), "")
+        self.operator = self.register(ops.other.default, CustomOpConfig(ring))
+        self.assertEqual(self.checked(*[self.word("python/ring")] * 2), "python/ring")
+        self.assertEqual(self.checked(*[self.word("")] * 2), "")
+        compiled = [self.word("python/ring.compiled")] * 2
+        self.assertEqual(self.checked(*compiled), "python/ring.compiled")
+        with self.assertRaisesRegex(ValueError, "its choices are body, python/ring; functions_compile_budget_s is 0 on one rank"):
+            self.checked(*compiled, compiles=False)
+        with self.assertRaisesRegex(ValueError, "is 'python/ring', and its choices on rank 6 are body, python/tree, python/ring.compiled"):
+            self.checked(self.word("python/ring"), self.word("python/ring", choices=("body", "python/tree")))
+        with self.assertRaisesRegex(ValueError, "^rank 6: bad value"):
+            self.checked(self.word(""), {**self.word(""), "wrong_force": "bad value"})
         with self.assertRaisesRegex(ValueError, "option 'force' for .* is 'python/tree', and its choices are body, python/ring"):
-            custom_race._checked_force(operator, [self.word("python/tree")] * 2)
+            self.checked(*[self.word("python/tree")] * 2)
         with self.assertRaisesRegex(ValueError, "COTUNE_FORCE for cotune_custom::other is 'python/tree'"):
-            custom_race._checked_force(operator, [self.word("python/tree", "COTUNE_FORCE")] * 2)
+            self.checked(*[self.word("python/tree", "COTUNE_FORCE")] * 2)
         with self.assertRaisesRegex(ValueError, "/etc/cotune.toml:3 for .* differs between the ranks"):
-            custom_race._checked_force(operator, [self.word(""), self.word("python/ring", "/etc/cotune.toml:3")])
+            self.checked(self.word(""), self.word("python/ring", "/etc/cotune.toml:3"))
 
     def test_the_option_counts_more_than_the_variable_for_each_operator(self) -> None:
         settings = groups.TuneSettings.of(force={"lib::one": "python/a", "all_reduce": "host/ring"})
@@ -391,38 +404,109 @@ class JudgeTest(Test):
             with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE=text):
                 self.assertEqual(groups._forces(), forces, "collectives")
 
-    def raced_with(self, own_s: float, other_s: float) -> tuple[custom_race.CustomVerdict, mock.Mock]:
-        """The verdict of rank 0 whose time to compile is not that of rank 1, and the race that is made for it."""
+    def raced_with(
+        self, own_s: float, other_s: float, other: dict[str, Any] | None = None, **settings: Any
+    ) -> tuple[custom_race.CustomVerdict, mock.Mock]:
+        """The verdict of rank 0 whose time to compile is not that of rank 1, and the race that is made for it.
+
+        `other`: what the word of rank 1 has beside its time that this rank's does not have.
+        """
         operator = self.register(ops.other.default, CustomOpConfig(ring))
-        process_group = ranks_of_group()[0]
+        process_group = ranks_of_group()[0] if self.process_group is None else self.process_group
         cells = custom_race._Cells("g", process_group, -1)
+        self.waits_s: list[float] = []
 
-        def share(step: str, word: dict) -> list[dict]:
-            return [word, {**word, "compile_s": other_s}]
+        def share(meeting: str, word: dict, what: str, timeout_s: float) -> tuple[list[dict], str]:
+            self.waits_s.append(timeout_s)
+            return json.loads(json.dumps([word, {**word, "compile_s": other_s, **(other or {})}])), meeting
 
-        settings = groups.TuneSettings(database=None, functions_compile_budget_s=own_s)
+        cells.place.share = share
+        settings = groups.TuneSettings(database=None, functions_compile_budget_s=own_s, **settings)
         with (
             mock.patch.object(groups, "_settings", settings),
-            mock.patch.object(cells, "_share_of", lambda *arguments: share),
             mock.patch.object(custom_race, "CustomRace") as race,
         ):
             race.return_value.session.return_value = contextlib.nullcontext()
             race.return_value.run.return_value = custom_race.CustomVerdict(why_not="nothing has raced")
             return cells._met(operator, "key", {}, process_group), race
 
+    process_group: Any = None  # raced_with() uses it; if it is None, each call has a new one
+
     def test_ranks_with_other_times_to_compile_use_the_smallest(self) -> None:
-        for own_s, other_s in ((60.0, 30.0), (30.0, 60.0)):
-            with self.assertLogs("cotune.torch", "WARNING") as logged:
+        for own_s, other_s, used_s in ((60.0, 30.0, 30.0), (30.0, 60.0, 30.0), (60.0, 0.0, 0.0), (0.0, 60.0, 0.0)):
+            with self.subTest(own_s=own_s, other_s=other_s), self.assertLogs("cotune.torch", "WARNING") as logged:
                 verdict, race = self.raced_with(own_s, other_s)
-            self.assertEqual((verdict.why_not, race.call_args.kwargs["compile_s"]), ("nothing has raced", 30.0))
-            self.assertIn(f"rank 0 has {own_s:g}, rank 1 has {other_s:g}; all of them use the smallest, 30 s", logged.output[0])
-        verdict, race = self.raced_with(60.0, 0.0)
-        self.assertIn("functions_compile_budget_s is 0 on one of them", verdict.why_not)
-        race.assert_not_called()
+                self.assertEqual((verdict.why_not, race.call_args.kwargs["compile_s"]), ("nothing has raced", used_s))
+                text = f"rank 0 has {own_s:g}, rank 1 has {other_s:g}; all of them use the smallest, {used_s:g} s"
+                self.assertIn(text, logged.output[0])
         with self.assertNoLogs("cotune.torch", "WARNING"):
             self.assertEqual(self.raced_with(45.0, 45.0)[1].call_args.kwargs["compile_s"], 45.0)
 
-    def test_a_list_that_cannot_be_read_is_an_error_before_any_rank_waits(self) -> None:
+    def test_a_process_group_is_warned_once_of_the_same_times(self) -> None:
+        self.process_group = ranks_of_group()[0]
+        with self.assertLogs("cotune.torch", "WARNING") as logged:
+            for other_s in (30.0, 30.0, 20.0, 30.0):
+                self.raced_with(60.0, other_s)
+        self.assertEqual([each.getMessage().partition("smallest, ")[2][:2] for each in logged.records], ["30", "20"])
+        self.process_group = ranks_of_group()[0]
+        with self.assertLogs("cotune.torch", "WARNING"):
+            self.raced_with(60.0, 30.0)
+
+    def test_a_rank_waits_for_the_compilation_as_long_as_all_ranks_compile(self) -> None:
+        self.process_group = process_group = ranks_of_group()[0]
+        with mock.patch.object(custom_race.process_groups, "group_timeout_s", lambda *others: 100.0):
+            _, race = self.raced_with(3600.0, 30.0)
+            self.assertIs(race.call_args.args[1], process_group)
+            share = race.call_args.args[3]
+            for step in ("compiled", "checked"):
+                share(step, {})
+        self.assertEqual(self.waits_s, [50.0, 80.0, 50.0])
+
+    def test_a_forced_choice_counts_if_one_rank_has_no_time_to_compile(self) -> None:
+        for own_s, other_s in ((0.0, 30.0), (30.0, 0.0)):
+            with self.subTest(own_s=own_s), mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE="cotune_custom::other=python/ring"):
+                _, race = self.raced_with(own_s, other_s)
+                self.assertEqual(race.return_value.run.call_args.args[2], "python/ring")
+            wrong = mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE="cotune_custom::other=python/rign")
+            with wrong, self.assertRaisesRegex(ValueError, "is 'python/rign', and its choices are body, python/ring$"):
+                self.raced_with(own_s, other_s)
+
+    def test_a_forced_choice_that_cannot_run_is_a_warning(self) -> None:
+        forced = {"cotune_custom::other": "python/ring"}
+        unlike = {"version": ["of", "others"]}
+        for settings, other, why in (({"numerics": "same"}, {}, "numerics is not any"), ({}, unlike, "rank 1 .* other functions")):
+            with self.subTest(why=why), self.assertLogs("cotune.torch", "WARNING") as logged:
+                verdict, race = self.raced_with(45.0, 45.0, other, force=forced, **settings)
+                race.assert_not_called()
+                self.assertRegex(verdict.why_not, why)
+            self.assertRegex(logged.records[0].getMessage(), f"other runs its body, and not python/ring, which is forced: .*{why}")
+
+    def test_a_list_that_is_wrong_on_one_rank_is_an_error_on_all_of_them(self) -> None:
+        with self.assertRaisesRegex(ValueError, "^rank 1: bad value of rank 1"):
+            self.raced_with(45.0, 45.0, {"wrong_force": "bad value of rank 1"})
+        with mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE="lib::one=body,"):
+            with self.assertRaisesRegex(ValueError, '^rank 0: bad value "lib::one=body,".*element 2 of the list is empty'):
+                self.raced_with(45.0, 45.0, {"wrong_force": ""})
+            self.assertTrue(self.waits_s, "the other rank has the reason")
+
+    def test_a_verdict_of_the_file_counts_with_or_without_compiled_forms_as_the_ranks_race(self) -> None:
+        operator = self.register(ops.other.default, CustomOpConfig(ring))
+        known = [dataclasses.asdict(custom_race.CustomVerdict(why_not=each)) for each in ("as it is", "compiled")]
+        process_group = ranks_of_group()[0]
+        for budgets_s, kept in (((60.0, 0.0), "as it is"), ((0.0, 60.0), "as it is"), ((60.0, 60.0), "compiled")):
+            cells = custom_race._Cells("g", process_group, -1)
+            digests = [cells._digest(operator, "key", each, process_group) for each in (False, True)]
+            self.assertEqual(len(set(digests)), 2)
+            with (
+                self.subTest(budgets_s=budgets_s),
+                mock.patch.object(custom_race.verdict_file, "path_of", lambda database: "/verdicts"),
+                mock.patch.object(custom_race.verdict_file, "read", lambda *others, digests=digests: dict(zip(digests, known, strict=True))),
+            ):
+                verdict, _ = self.raced_with(*budgets_s)
+                self.assertEqual((verdict.why_not, verdict.is_from_file), (kept, True))
+
+    def test_a_list_that_cannot_be_read_does_not_end_enable(self) -> None:
+        """It may be wrong on this rank alone, and the others would wait for it."""
         for text, wrong in (
             ("lib::one=body,,all_reduce=host/ring", "element 2 of the list is empty"),
             ("lib::one=body,", "element 2 of the list is empty"),
@@ -434,10 +518,26 @@ class JudgeTest(Test):
             ("all_reduce=a/b,lib::one=body,all_reduce=c/d", "all_reduce stands twice: with a/b and with c/d"),
         ):
             with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE_CHOICE=text):
-                for read in (settings_file.force_parts, groups.TuneSettings.of):
-                    with self.assertRaises(ValueError) as raised:
-                        read()
-                    self.assertIn(f'bad value "{text}" for force_choice (COTUNE_FORCE_CHOICE): {wrong}; give', str(raised.exception))
+                with self.assertRaises(ValueError) as raised:
+                    settings_file.force_parts()
+                self.assertIn(f'bad value "{text}" for force_choice (COTUNE_FORCE_CHOICE): {wrong}; give', str(raised.exception))
+                settings = groups.TuneSettings.of()
+                with mock.patch.object(groups, "_settings", settings), mock.patch.object(forced_operators, "_unread", set()):
+                    (line,) = self.warned()
+                    self.assertEqual(self.warned(), [], "once")
+                self.assertEqual(line.partition("error: ")[2], str(raised.exception))
+
+    def test_a_wrong_name_in_the_option_is_an_error_of_enable(self) -> None:
+        for force, wrong in (
+            ({"lib::": "body"}, '"lib::" is no name of an operator: give lib::op'),
+            ({"::op": "body"}, '"::op" is no name of an operator: give lib::op'),
+            ({"lib::my op": "body"}, '"lib::my op" is no name of an operator: give lib::op'),
+            ({"lib::op": " "}, "'lib::op': ' ', which names no choice"),
+            ({"": "body"}, "'': 'body', which names no collective"),
+        ):
+            with self.subTest(force=force), self.assertRaises(ValueError) as raised:
+                groups.TuneSettings.of(force=force)
+            self.assertIn(wrong, str(raised.exception))
 
     def warned(self, levels: tuple[str, ...] = ("WARNING",)) -> list[str]:
         with self.assertLogs("cotune.torch", "DEBUG") as logged:
@@ -445,7 +545,7 @@ class JudgeTest(Test):
             forced_operators.log.debug("the end")
         return [each.getMessage() for each in logged.records if each.levelname in levels]
 
-    def test_a_forced_choice_that_concerns_no_operator_is_one_warning(self) -> None:
+    def test_a_forced_choice_of_an_operator_without_functions_is_one_warning(self) -> None:
         self.register(ops.other.default, CustomOpConfig(ring))
         force = {"lib::mine": "python/a", "all_gather": "host/tree"}
         with (
@@ -459,7 +559,10 @@ class JudgeTest(Test):
             self.assertIn("force_choice (option 'force') gives lib::mine the choice python/a", mine)
             self.assertIn("those that have functions are: cotune_custom::other", mine)
             self.assertEqual(self.warned(), [], "once")
-            with mock.patch.object(forced_operators.compat, "global_rank", lambda: 1):
+            with mock.patch.object(groups, "_settings", groups.TuneSettings.of(force={"lib::mine": "python/b"})):
+                (other,) = self.warned()
+            self.assertIn("gives lib::mine the choice python/b", other, "a second enable() gives another one")
+            with mock.patch.object(forced_operators.process_groups, "global_rank", lambda: 1):
                 forced_operators._warned.clear()
                 self.assertEqual((self.warned(), len(self.warned(("INFO",)))), ([], 0), "rank 0 shows it")
 

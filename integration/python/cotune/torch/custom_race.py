@@ -17,6 +17,7 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
+import logging
 import statistics
 import threading
 import time
@@ -281,21 +282,15 @@ class _Cells:
 
     def _met(self, operator: CustomOperator, key: str, values: dict[str, Any], process_group: Any) -> CustomVerdict:
         settings = groups.tune_settings()
-        compile_s = settings.functions_compile_budget_s
-        version = operator.version(compile_s > 0)
         meeting = f"custom/{hashlib.sha256(f'{operator.name} {key}'.encode()).hexdigest()[:16]}"
         path = verdict_file.path_of(settings.database) if self.place.rank == 0 else ""
-        digest = verdict_file.digest(
-            f"{version} {key}", 0, self.place.size, self.device, process_groups.group_backend(process_group), "",
-            compat.options_text(compat.inductor_options()) if compile_s > 0 else "",
-        )  # fmt: skip
-        kept = _verdict_of(verdict_file.read(path, [digest]).get(digest)) if path else None
-        word = {"version": version, "compile_s": compile_s, "tunes": settings.tunes, "known": kept and dataclasses.asdict(kept)}
-        forced, origin = settings.force_of_operator(operator.name)
-        word |= {"forced": forced, "force_origin": origin, "numerics": settings.numerics}
-        share = self._share_of(operator, meeting, compile_s)
+        digests = [self._digest(operator, key, compiles, process_group) for compiles in (False, True)]
+        word = {"compile_s": settings.functions_compile_budget_s, "tunes": settings.tunes, "numerics": settings.numerics}
+        word |= _word_of_functions(operator) | _word_of_force(operator, settings)
+        kept = verdict_file.read(path, digests) if path else {}
+        word["known"] = [kept.get(each) if _verdict_of(kept.get(each)) else None for each in digests]
         try:
-            words = share("known", word)
+            words = self._share_of(operator, meeting, 0.0)("known", word)
         except TimeoutError as failure:
             # A rank that comes later does not wait for this one.
             self.place.leave_word(f"{meeting}/known", {"is_absent": True})
@@ -305,17 +300,22 @@ class _Cells:
         if any(each.get("is_absent") for each in words):
             self.given_up[operator.name] = "a rank has waited for others before, and runs the body"
             return CustomVerdict(why_not=self.given_up[operator.name])
-        if why := _why_no_race(words):
-            return CustomVerdict(why_not=why)
-        compile_s = compile_budget.agreed_s(words, self.place)
-        if (forced := _checked_force(operator, words, compile_s > 0)) == _BODY:
+        compile_s = compile_budget.agreed_s(words, self.place, process_group)
+        if (forced := _checked_force(operator, words, self.place.global_ranks, compile_s > 0)) == _BODY:
             return CustomVerdict(is_forced=True)
-        verdict = None
-        if words[0]["known"] and not forced:
-            verdict = dataclasses.replace(_verdict_of(words[0]["known"]), is_from_file=True)
+        if why := _why_no_race(words, compile_s > 0):
+            if forced:
+                level = logging.WARNING if self.place.rank == 0 else logging.INFO
+                log.log(level, "%s runs its body, and not %s, which is forced: %s", operator.name, forced, why)
+            return CustomVerdict(why_not=why)
+        verdict = None if forced else _verdict_of(words[0]["known"][compile_s > 0])
+        if verdict is not None:
+            verdict = dataclasses.replace(verdict, is_from_file=True)
         elif not forced and not all(each["tunes"] for each in words):
             return CustomVerdict(why_not="tunes is off, and the verdict file has no verdict")
         limit_s = job_settings.autotune_timeout_s(settings.settings)
+        # The time of this rank alone may be far longer: it would wait so long for a rank that has died.
+        share = self._share_of(operator, meeting, compile_s)
         race = CustomRace(
             self.place, process_group, self.device, share, meeting, limit_s, BUDGET_S, forms=self.forms, compile_s=compile_s
         )
@@ -323,8 +323,15 @@ class _Cells:
             verdict = self._raced(race, operator, values, verdict, forced)
         # A function that was dropped is checked again by the next process: the reason may be gone.
         if path and not (verdict.why_not or verdict.dropped or verdict.is_from_file or forced):
-            verdict_file.write(path, {digest: dataclasses.asdict(verdict)})
+            verdict_file.write(path, {digests[compile_s > 0]: dataclasses.asdict(verdict)})
         return verdict
+
+    def _digest(self, operator: CustomOperator, key: str, compiles: bool, process_group: Any) -> str:
+        """The name that the verdict file gives the verdict, with or without compiled forms."""
+        return verdict_file.digest(
+            f"{operator.version(compiles)} {key}", 0, self.place.size, self.device, process_groups.group_backend(process_group), "",
+            compat.options_text(compat.inductor_options()) if compiles else "",
+        )  # fmt: skip
 
     def _raced(
         self, race: CustomRace, operator: CustomOperator, values: dict[str, Any], known: CustomVerdict | None, forced: str
@@ -371,26 +378,52 @@ class _Cells:
         return torch.empty_strided(result.size(), wanted, dtype=result.dtype, device=result.device).copy_(result)
 
 
-def _why_no_race(words: list[Word]) -> str:
+# Words of the meeting. A list has two elements: without the compiled forms, and with them. The ranks know only when they have met
+# whether all of them have the time to compile.
+
+
+def _word_of_functions(operator: CustomOperator) -> Word:
+    return {
+        "version": [operator.version(compiles) for compiles in (False, True)],
+        "choices": [[_BODY, *(way.name for way in operator.ways_with(compiles))] for compiles in (False, True)],
+    }
+
+
+def _word_of_force(operator: CustomOperator, settings: groups.TuneSettings) -> Word:
+    """The choice that the user forces, and the place that gives it, or why that cannot be read: the other ranks wait for this one."""
+    try:
+        forced, origin = settings.force_of_operator(operator.name)
+    except ValueError as failure:
+        return {"forced": "", "force_origin": "", "wrong_force": str(failure)}
+    return {"forced": forced, "force_origin": origin, "wrong_force": ""}
+
+
+def _why_no_race(words: list[Word], compiles: bool) -> str:
     if any(each["numerics"] != "any" for each in words):
         return "numerics is not any, and a function may give other bits than the body"
     for rank, each in enumerate(words):
-        if (each["compile_s"] > 0) != (words[0]["compile_s"] > 0):
-            return f"rank {rank} of the process group or rank 0 compiles no functions: functions_compile_budget_s is 0 on one of them"
-        if each["version"] != words[0]["version"]:
+        if each["version"][compiles] != words[0]["version"][compiles]:
             return f"rank {rank} of the process group has registered other functions than rank 0"
     return ""
 
 
-def _checked_force(operator: CustomOperator, words: list[Word], compiles: bool = True) -> str:
-    """The choice that the user forces, or "". Raises ValueError, on all ranks, if there is no such choice or the ranks differ."""
+def _checked_force(operator: CustomOperator, words: list[Word], global_ranks: list[int], compiles: bool = True) -> str:
+    """The choice that the user forces, or "". Raises ValueError if one rank cannot have it or the ranks differ.
+
+    It reads nothing but the words, so that all ranks raise it.
+    """
+    for rank, each in zip(global_ranks, words, strict=True):
+        if each["wrong_force"]:
+            raise ValueError(f"rank {rank}: {each['wrong_force']}")
     forced = [each["forced"] for each in words]
     where = f"{next((each['force_origin'] for each in words if each['forced']), '')} for {operator.name}"
     if len(set(forced)) > 1:
         raise ValueError(f"{where} differs between the ranks of the process group: {', '.join(map(repr, forced))}; give it on all of them")
-    names = [_BODY, *(way.name for way in operator.ways_with(compiles))]
-    if forced[0] and forced[0] not in names:
-        raise ValueError(f"{where} is {forced[0]!r}, and its choices are {', '.join(names)}")
+    for rank, each in zip(global_ranks, words, strict=True):
+        if forced[0] and forced[0] not in each["choices"][compiles]:
+            on = "" if all(other["choices"] == each["choices"] for other in words) else f" on rank {rank}"
+            hint = "" if compiles or forced[0] not in each["choices"][True] else "; functions_compile_budget_s is 0 on one rank or on all"
+            raise ValueError(f"{where} is {forced[0]!r}, and its choices{on} are {', '.join(each['choices'][compiles])}{hint}")
     return forced[0]
 
 

@@ -1,25 +1,38 @@
-"""Warns of forced choices of custom operators that concern no operator."""
+"""Warns of forced choices of operators without functions."""
 
 from __future__ import annotations
 
 import difflib
 import logging
 
-from cotune.torch import compat, custom_choices, declarations, groups
+from cotune.torch import custom_choices, declarations, groups, process_groups
 from cotune.torch.log import log
 
-_warned: set[tuple[str, str]] = set()  # (operator, origin)
+_unread: set[str] = set()  # the reasons why lists could not be read
+_warned: set[tuple[str, str, str]] = set()  # (operator, choice, origin)
 
 
 def warn_of_unknown() -> None:
-    """Warns, once, of each forced choice whose operator has no functions now, when a graph is compiled. Global rank 0 shows it."""
+    """Warns, once, of each forced choice whose operator has no functions now, when a graph is compiled. Global rank 0 shows it.
+
+    A list that cannot be read is a warning here and no error, because it may be wrong on this rank alone: the others would wait for it.
+    The meeting of the ranks, which a graph on one rank does not have, raises the error on all of them.
+    """
     known = custom_choices.names()
-    for name, (choice, origin) in groups.tune_settings().forced_operators().items():
-        if name in known or (name, origin) in _warned:
+    level = logging.WARNING if process_groups.global_rank() == 0 else logging.INFO
+    try:
+        forced = groups.tune_settings().forced_operators()
+    except ValueError as failure:
+        if str(failure) not in _unread:
+            _unread.add(str(failure))
+            log.log(level, "no choice of the list is forced, and ranks that meet end with this error: %s", failure)
+        return
+    for name, (choice, origin) in forced.items():
+        if name in known or (name, choice, origin) in _warned:
             continue
-        _warned.add((name, origin))
+        _warned.add((name, choice, origin))
         log.log(
-            logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+            level,
             "force_choice (%s) gives %s the choice %s, which has no effect: %s",
             origin, name, choice, _why(name, choice, known),
         )  # fmt: skip

@@ -39,7 +39,8 @@ from cotune.torch.settings import Settings
 
 aten = torch.ops.aten
 
-# Files whose change makes other graphs; the caches of compiled graphs key on them.
+# Files whose change makes other graphs; the caches of compiled graphs key on them. Modules that only warn, as forced_operators,
+# or act when a graph runs, as compile_budget, are not among them.
 _FILES = (
     "aten_ops",
     "collectives",
@@ -50,6 +51,7 @@ _FILES = (
     "given_back",
     "graph_pass",
     "manifest",
+    "process_groups",
     "program_text",
     "region",
     "regions",

@@ -99,10 +99,11 @@ class TuneSettings:
     def of(cls, **options: Any) -> TuneSettings:
         """Settings of named options. Raises TypeError for an unknown name or a value that cannot be.
 
-        Raises ValueError for a text of the setting `force_choice` that cannot be read: here no rank waits for another one.
+        Raises ValueError for a name in `force` that cannot be. The program gives it, on all ranks alike; the variable and the file may
+        be wrong on one rank alone, which the ranks find out together when they meet.
         """
         option_values.check(options)
-        settings_file.force_parts()
+        option_values.check_force(options.get("force"))
         own = {name: value for name, value in options.items() if name not in job_settings.ALLOWED}
         named = {name: value for name, value in options.items() if name in job_settings.ALLOWED}
         return cls(**own, settings=named)
@@ -116,7 +117,7 @@ class TuneSettings:
     def force_of_operator(self, name: str) -> tuple[str, str]:
         """The choice that the user gives a custom operator that is not declared, "" for none, and the place that gives it.
 
-        The option counts more than the setting `force_choice`.
+        The option counts more than the setting `force_choice`. Raises ValueError if that cannot be read.
         """
         if name in (self.force or {}):
             return self.force[name], "option 'force'"
@@ -124,7 +125,10 @@ class TuneSettings:
         return of_operators.get(name, ""), origin or "option 'force'"
 
     def forced_operators(self) -> dict[str, tuple[str, str]]:
-        """The choices that the user gives custom operators, and the places that give them, by the names of the operators."""
+        """The choices that the user gives custom operators, and the places that give them, by the names of the operators.
+
+        Raises ValueError if the setting `force_choice` cannot be read.
+        """
         names = [*settings_file.force_parts()[1], *(name for name in self.force or {} if "::" in name)]
         return {name: self.force_of_operator(name) for name in names}
 
@@ -422,6 +426,8 @@ def _readiness(process_group: Any) -> dict[str, Any]:
 
     Raises nothing: the other ranks wait for it.
     """
+    if why := settings_file.why_force_is_wrong():
+        return {"reason": why[:_REASON_CHARACTERS_MAX], "force_result": int(Result.ERROR_USAGE)}
     try:
         _native.library()
         library.load()
@@ -463,7 +469,7 @@ def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> 
     PyTorch's own collectives would run otherwise, and a user who compares choices would not notice.
     """
     for rank, word in zip(global_ranks, words, strict=True):
-        if word["force_result"]:
+        if word.get("force_result"):
             raise error_of(word["force_result"], f"rank {rank}: {word['reason']}", None)
 
 
@@ -473,9 +479,10 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     meeting = Place(name, process_group, device)
     timeout_s = meeting.timeout_s
     ready, attempt = meeting.share("ready", _readiness(process_group), "come to its first operator", hint=LATE_HINT)
+    _raise_wrong_force(ready, meeting.global_ranks)
     if reason := _first_reason(ready, meeting.global_ranks):
         return GroupEntry(name, place, None, reason)
-    compile_s = compile_budget.agreed_s(ready, meeting) if any(word.get("functions") for word in ready) else 0.0
+    compile_s = compile_budget.agreed_s(ready, meeting, process_group) if any(word.get("functions") for word in ready) else 0.0
     group, failure, force_result, is_agreed = None, "", 0, False
     prefix = f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"
     forms = function_forms.Forms(process_group, device, prefix) if _compiles_functions(compile_s) else None

@@ -129,6 +129,33 @@ class MeetingTest(unittest.TestCase):
             self.assertIsInstance(each, UsageError)
             self.assertIn("rank 0: host/rign cannot run all_reduce", str(each))
 
+    def test_a_list_that_is_wrong_on_one_rank_is_raised_on_all_ranks(self) -> None:
+        """None of them makes a group, for which the others would wait."""
+        why = 'bad value "a=b,," for force_choice (COTUNE_FORCE_CHOICE): element 2 of the list is empty'
+        raised: list[Any] = [None, None]
+
+        def why_force_is_wrong() -> str:
+            return why if threading.current_thread().name == "1" else ""
+
+        def meet(rank: int) -> None:
+            try:
+                groups._make("g", self.ranks[rank], -1)
+            except CotuneError as failure:
+                raised[rank] = failure
+
+        with (
+            mock.patch.object(groups.settings_file, "why_force_is_wrong", why_force_is_wrong),
+            mock.patch.object(groups, "Group", side_effect=AssertionError("a group is made")),
+        ):
+            threads = [threading.Thread(target=meet, args=(rank,), name=str(rank)) for rank in range(2)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+        for each in raised:
+            self.assertIsInstance(each, UsageError)
+            self.assertIn(f"rank 1: {why}", str(each))
+
     def _meet_with_budgets(self, *budgets_s: float) -> list[groups.GroupEntry]:
         """The entries of ranks that have one function, and each its own time to compile functions."""
         of_rank = {id(each): seconds for each, seconds in zip(self.ranks, budgets_s, strict=True)}

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cotune.torch import job_settings
+from cotune.torch import job_settings, settings_file
 
 # As many nanoseconds fit 64 bits.
 _SECONDS_MAX = 9e9
@@ -82,6 +82,16 @@ _INSTEAD = {
     "is_collective": "cotune knows collectives by their operators; declare_collective() declares others",
     "max_autotune": "cotune tunes whatever it takes; tunes=False keeps it from tuning",
 }
+
+
+def check_force(force: Mapping[str, str] | None) -> None:
+    """Raises ValueError for a name or a choice of the option `force` that cannot be one, whichever plugins and functions there are."""
+    for name, choice in (force or {}).items():
+        if not name.strip() or not choice.strip():
+            missing = "choice" if name.strip() else "collective"
+            raise ValueError(f"option 'force' has {name!r}: {choice!r}, which names no {missing}; give for example {{'all_reduce': 'nccl/auto'}}")
+        if "::" in name and not settings_file.is_operator_name(name):
+            raise ValueError(f"option 'force': {settings_file.no_operator_name(name)}")
 
 
 def check(options: Mapping[str, Any]) -> None:

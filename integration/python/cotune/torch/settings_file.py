@@ -1,9 +1,9 @@
 """Which settings of cotune the user gives outside of the program: in the settings file and by COTUNE_ variables.
 
-The library resolves settings by itself when a group is made. Here is read what decides before: which settings are
-given at all, where, and the sizes that compiled graphs need; a test compares that with the library's answers. The library is not
-asked, because it may be missing: programs run by PyTorch then, and compiled graphs must not differ. A file that cannot be read gives nothing, because the
-library refuses it with the line that is wrong.
+The library resolves settings by itself when a group is made. This module reads the settings that are needed before that: which
+are given at all, where, and the sizes that compiled graphs need; a test compares them with the library's answers. The library is
+not asked, because it may be missing: programs run by PyTorch then, and compiled graphs must not differ. A file that cannot be
+read gives nothing, because the library refuses it with the line that is wrong.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import os
 import pathlib
 import re
 
-# The blanks and digits of the library: those of Unicode are none.
+# The blanks and digits of the library: those of Unicode are none. In a file the end of a line may have a carriage return.
 _BLANKS = " \t\r"
+_BLANKS_IN_LISTS = " \t"
 _LINE = re.compile(
     r"""[ \t\r]*(?P<name>[A-Za-z0-9_.-]+)[ \t\r]*=[ \t\r]*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)'|(?P<bare>[^#]*))"""
 )
@@ -56,19 +57,25 @@ def given(name: str) -> Given | None:
 def force_parts() -> tuple[str, dict[str, str], str]:
     """The setting force_choice: its elements that name collectives, the choices of custom operators by their names, and its origin.
 
-    Raises ValueError for a list that cannot be read. Names of collectives and of choices are left to the library.
+    Raises ValueError for a list that cannot be read, which may be so on this rank alone: a caller whose rank other ranks wait for
+    shares the text with them. Names of collectives and of choices are left to the library.
     """
     found = given("force_choice")
-    if found is None or not found.value.strip():
+    if found is None:
         return "", {}, ""
+    if not found.value.strip(_BLANKS_IN_LISTS):
+        return "", {}, found.origin
     of_collectives: dict[str, str] = {}
     of_operators: dict[str, str] = {}
     for number, element in enumerate(found.value.split(","), 1):
-        name, equals, choice = (each.strip() for each in element.partition("="))
-        if not element.strip():
+        element = element.strip(_BLANKS_IN_LISTS)
+        name, _, choice = (each.strip(_BLANKS_IN_LISTS) for each in element.partition("="))
+        if not element:
             raise _bad_force(found, f"element {number} of the list is empty")
         if not name or not choice:
-            raise _bad_force(found, f'"{element.strip()}" names no choice' if name else f'"{element.strip()}" names no collective')
+            raise _bad_force(found, f'"{element}" names no choice' if name else f'"{element}" names no collective')
+        if "::" in name and not is_operator_name(name):
+            raise _bad_force(found, no_operator_name(name))
         part = of_operators if "::" in name else of_collectives
         if name in part:
             raise _bad_force(found, f"{name} stands twice: with {part[name]} and with {choice}")
@@ -76,12 +83,29 @@ def force_parts() -> tuple[str, dict[str, str], str]:
     return ",".join(f"{name}={choice}" for name, choice in of_collectives.items()), of_operators, found.origin
 
 
+def is_operator_name(name: str) -> bool:
+    """Returns true for a name of the form lib::op, without blanks."""
+    library, _, operator = name.partition("::")
+    return library != "" and operator != "" and not any(each.isspace() for each in name)
+
+
+def no_operator_name(name: str) -> str:
+    """The reason why a name with "::" is refused."""
+    return f'"{name}" is no name of an operator: give lib::op'
+
+
 def forces_collectives() -> bool:
     """Returns true if the setting force_choice names collectives, or cannot be read: the library refuses it then."""
+    return why_force_is_wrong() != "" or force_parts()[0] != ""
+
+
+def why_force_is_wrong() -> str:
+    """Why the setting force_choice cannot be read; "" if it can."""
     try:
-        return force_parts()[0] != ""
-    except ValueError:
-        return True
+        force_parts()
+    except ValueError as failure:
+        return str(failure)
+    return ""
 
 
 def _bad_force(found: Given, why: str) -> ValueError:
@@ -102,7 +126,8 @@ def path() -> pathlib.Path | None:
             return None
         folder = f"{home}/.config"
     found = pathlib.Path(folder, "cotune", "config.toml")
-    return found if found.exists() else None
+    # exists() raises an error if a folder cannot be read. The library asks as it is done here, and has no file then.
+    return found if os.access(found, os.F_OK) else None
 
 
 def _in_file() -> dict[str, Given]:
