@@ -90,9 +90,10 @@ class Group:
           ignores_database: begin with the default choices; no tuned database is looked for.
           functions: functions of the caller that run collectives, which race with the choices of the
             backends (see cotune.Functions).
-          force: the choices that collectives run whatever was measured, {"all_reduce": "host/ring"}
-            or "all_reduce=host/ring", equal on all ranks; a call for which one is refused or not
-            listed runs what it would run otherwise. None: the setting force_choice.
+          force: the choices that collectives run whatever was measured, as a dict, {"all_reduce":
+            "host/ring?chunk=65536"}, or a text, "all_reduce=host/ring?chunk=65536", equal on all
+            ranks; a call for which one is refused or not listed runs what it would run otherwise.
+            None: the setting force_choice.
           settings: settings of this group and those split from it by name, which count more than the
             environment and the settings file: {"collective_benchmark_nruns": 20,
             "collective_pre_sync_timeout": "5s"}. Values are texts as in the file, numbers, bools,
