@@ -13,10 +13,10 @@
 
 #include "core/problem/evaluated_value.h"
 #include "core/problem/program_evaluator.h"
-#include "plugins/cuda/cpu_runner/computed_nans.h"
 #include "plugins/cuda/cpu_runner/fused_variants.h"
 #include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
 #include "plugins/cuda/fused/leaf_region.h"
+#include "plugins/cuda/testing/computed_nans.h"
 #include "plugins/cuda/testing/part_graph.h"
 #include "plugins/cuda/testing/region_cases.h"
 #include "plugins/cuda/testing/run_region.h"

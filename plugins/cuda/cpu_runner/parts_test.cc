@@ -15,7 +15,7 @@
 
 #include "core/problem/evaluated_value.h"
 #include "core/problem/program_evaluator.h"
-#include "plugins/cuda/cpu_runner/computed_nans.h"
+#include "plugins/cuda/testing/computed_nans.h"
 #include "plugins/cuda/testing/part_cases.h"
 #include "plugins/cuda/testing/part_graph.h"
 #include "plugins/cuda/testing/run_part.h"

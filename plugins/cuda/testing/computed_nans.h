@@ -1,7 +1,7 @@
 // The NaNs among computed 16-bit floats. A GPU makes one and the same of all of them, so that two
 // ways to compute a program have equal bits only if both give this one.
-#ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_COMPUTED_NANS_H_
-#define COTUNE_PLUGINS_CUDA_CPU_RUNNER_COMPUTED_NANS_H_
+#ifndef COTUNE_PLUGINS_CUDA_TESTING_COMPUTED_NANS_H_
+#define COTUNE_PLUGINS_CUDA_TESTING_COMPUTED_NANS_H_
 
 #include <fmt/format.h>
 
@@ -12,11 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "plugins/cuda/cpu_runner/float16_bits.h"
 #include "plugins/sdk/program.h"
 #include "plugins/sdk/testing/part_builder.h"
 
-namespace cotune::cuda::cpu {
+namespace cotune::cuda {
+
+// The NaN of a GPU, in f16 and in bf16.
+inline constexpr uint16_t kComputedNan = 0x7fff;
 
 // Returns which output has another NaN than a GPU computes; "" if none has. Copies of inputs keep
 // the bits that they have.
@@ -29,13 +31,13 @@ inline std::string OtherNan(const sdk::Program& program, const std::vector<sdk::
     for (size_t i = 0; i < seen[o].bytes.size() / sizeof(uint16_t); ++i) {
       uint16_t bits;
       std::memcpy(&bits, seen[o].bytes.data() + i * sizeof(bits), sizeof(bits));
-      if (!std::isnan(sdk::PartElement(seen[o], i)) || bits == kNanOfGpu) continue;
+      if (!std::isnan(sdk::PartElement(seen[o], i)) || bits == kComputedNan) continue;
       return fmt::format("output {} element {} is the NaN {:#06x}", o, i, bits);
     }
   }
   return "";
 }
 
-}  // namespace cotune::cuda::cpu
+}  // namespace cotune::cuda
 
-#endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_COMPUTED_NANS_H_
+#endif  // COTUNE_PLUGINS_CUDA_TESTING_COMPUTED_NANS_H_
