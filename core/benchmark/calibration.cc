@@ -107,6 +107,11 @@ Status Calibration::Run(RacingChoice& choice) {
     return removal_.RemoveFailed(choice, all, *failure);
   }
   choice.call_ns = std::max<int64_t>(1, LongestSpanNs(all) / warm);
+  if (warm > 1) {
+    const SampleSpan sample = SpanOverRanks(all);
+    choice.warm_ns = std::max<int64_t>(1, sample.span_ns / warm);
+    choice.warm_skew_ns = sample.skew_ns;
+  }
   choice.verdict.repetitions = repetitions_.CallsFor(choice.call_ns);
   return {};
 }

@@ -61,7 +61,7 @@ class Calibration {
               ChoiceRemoval& removal)
       : repetitions_(repetitions), steps_(steps), runs_(runs), removal_(removal) {}
 
-  // Sets call_ns and the repetitions of the choice. One that fails is removed.
+  // Sets the times of warm calls and the repetitions of the choice. One that fails is removed.
   Status Run(RacingChoice& choice);
 
  private:

@@ -1,5 +1,6 @@
 #include "core/benchmark/cell_benchmark.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/benchmark/choice_removal.h"
@@ -9,18 +10,38 @@
 #include "core/benchmark/winner_recheck.h"
 
 namespace cotune {
+namespace {
+
+// A choice that was right and has a time needs neither check nor calibration again.
+void TakeOverCheck(const Verdict& earlier, RacingChoice& choice) {
+  const bool has_raced =
+      earlier.outcome == Outcome::kTimed || earlier.outcome == Outcome::kOutpaced;
+  if (!has_raced || earlier.wrong_elements > 0 || earlier.median_ns <= 0) return;
+  choice.is_checked = true;
+  choice.check_ns = choice.call_ns = earlier.median_ns;
+  choice.verdict.reason = earlier.reason;
+}
+
+}  // namespace
 
 CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::span<const std::unique_ptr<ChoiceCaller>> callers,
-                             std::string label, Heat heat, int64_t budget_ns,
-                             int64_t total_budget_ns)
+                             std::string label, Heat heat, std::span<const Verdict> earlier,
+                             int64_t budget_ns, int64_t total_budget_ns)
     : parts_(parts),
       rules_(RulesOfRace(parts_, callers.size(), heat)),
       budget_ns_(budget_ns),
       total_budget_ns_(total_budget_ns),
       choices_(RacingChoicesOf(callers)),
       steps_(parts_, std::move(label)),
-      start_window_ns_(parts.start_window_ns) {}
+      start_window_ns_(parts.start_window_ns) {
+  for (RacingChoice& choice : choices_) {
+    const auto verdict = std::find_if(earlier.begin(), earlier.end(), [&](const Verdict& each) {
+      return each.id == choice.verdict.id;
+    });
+    if (verdict != earlier.end()) TakeOverCheck(*verdict, choice);
+  }
+}
 
 Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem,
                                        std::unique_ptr<CellOperands>& operands) {
@@ -47,7 +68,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   const SampleRepetitions repetitions(parts_.settings.SampleNs(), buffers.copies(),
                                       problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
-  COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, check, calibration));
+  COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, repetitions, check, calibration));
   StartWindow window(parts_.start_mode, parts_.start_window_ns, parts_.exchange.world_size());
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
@@ -76,10 +97,15 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   return recheck.Run(choices_, std::move(result));
 }
 
-Status CellBenchmark::CheckAndCalibrate(const Problem& problem, CorrectnessCheck& check,
-                                        Calibration& calibration) {
+Status CellBenchmark::CheckAndCalibrate(const Problem& problem,
+                                        const SampleRepetitions& repetitions,
+                                        CorrectnessCheck& check, Calibration& calibration) {
   for (RacingChoice& choice : choices_) {
     if (choice.has_failed) continue;
+    if (choice.is_checked) {
+      choice.verdict.repetitions = repetitions.CallsFor(choice.call_ns);
+      continue;
+    }
     if (parts_.note_attempt != nullptr) parts_.note_attempt(problem, &choice.caller->id());
     if (Status checked = check.Run(choice, CheckBy::kCall); !checked) return checked;
     if (choice.has_failed) continue;

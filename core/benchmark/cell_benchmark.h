@@ -29,11 +29,13 @@ namespace cotune {
 // removed on all ranks.
 class CellBenchmark {
  public:
-  // heat: whether another race of the cell follows. budget_ns, total_budget_ns: measuring time of
+  // heat: whether another race of the cell follows. earlier: the verdicts of the race before, whose
+  // choices were checked and calibrated by it. budget_ns, total_budget_ns: measuring time of
   // this cell, and of all cells that are left, as in RaceLoop. `label` starts the names of its
   // steps.
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
-                std::string label, Heat heat, int64_t budget_ns, int64_t total_budget_ns = 0);
+                std::string label, Heat heat, std::span<const Verdict> earlier, int64_t budget_ns,
+                int64_t total_budget_ns = 0);
 
   // operands: those of an earlier heat of the cell, or nullptr; afterwards those of this one, for a
   // heat that follows, unless it failed. Operands are alike on all ranks.
@@ -55,8 +57,8 @@ class CellBenchmark {
   Result<DecidedCell> RunStages(const Program& program, const Problem& problem,
                                 std::unique_ptr<CellOperands> operands);
   // Both for each choice in turn, because the first launch of a choice is noted in the journal.
-  Status CheckAndCalibrate(const Problem& problem, CorrectnessCheck& check,
-                           Calibration& calibration);
+  Status CheckAndCalibrate(const Problem& problem, const SampleRepetitions& repetitions,
+                           CorrectnessCheck& check, Calibration& calibration);
 
   const BenchmarkParts parts_;
   const RaceRules rules_;

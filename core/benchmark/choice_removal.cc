@@ -1,6 +1,5 @@
 #include "core/benchmark/choice_removal.h"
 
-#include <set>
 #include <utility>
 
 namespace cotune {
@@ -20,29 +19,33 @@ void ChoiceRemoval::RemoveWrong(RacingChoice& choice, std::string reason) {
   choice.verdict.reason = std::move(reason);
 }
 
-Status ChoiceRemoval::Interrupted(RacingChoice& choice) {
-  COTUNE_RETURN_IF_ERROR(MakeGroupsAnew(choice));
-  // Another tune measures this cell, with this choice.
-  if (parts_.note_attempt != nullptr) parts_.note_attempt(problem_, nullptr);
-  return TuneInterrupted();
+Status ChoiceRemoval::RemoveFirst(std::span<RacingChoice* const> failed, const Error& failure,
+                                  bool is_interrupted) {
+  if (is_interrupted) {
+    COTUNE_RETURN_IF_ERROR(MakeGroupsAnew(failed));
+    // Another tune measures this cell, with these choices.
+    if (parts_.note_attempt != nullptr) parts_.note_attempt(problem_, nullptr);
+    return TuneInterrupted();
+  }
+  RacingChoice& first = *failed.front();
+  first.has_failed = true;
+  first.verdict.outcome = OutcomeOf(failure.code);
+  first.verdict.reason = failure.what;
+  return MakeGroupsAnew(failed);
 }
 
-Status ChoiceRemoval::RemoveFailed(RacingChoice& choice, const Error& failure) {
-  choice.has_failed = true;
-  choice.verdict.outcome = OutcomeOf(failure.code);
-  choice.verdict.reason = failure.what;
-  return MakeGroupsAnew(choice);
-}
-
-Status ChoiceRemoval::MakeGroupsAnew(RacingChoice& choice) {
+Status ChoiceRemoval::MakeGroupsAnew(std::span<RacingChoice* const> failed) {
   std::set<BackendMember*> recreated;
-  for (BackendMember* member : choice.caller->members()) {
-    if (!recreated.insert(member).second) continue;
-    for (RacingChoice& other : choices_) {
-      if (other.caller->Uses(*member)) other.timed.reset();
+  for (const RacingChoice* choice : failed) {
+    for (BackendMember* member : choice->caller->members()) {
+      if (!recreated.insert(member).second) continue;
+      for (RacingChoice& other : choices_) {
+        if (other.caller->Uses(*member)) other.timed.reset();
+      }
+      parts_.reset_callers(*member);
+      if (Status made = parts_.groups.Recreate(*member, parts_.CallDeadlineNs()); !made)
+        return made;
     }
-    parts_.reset_callers(*member);
-    if (Status made = parts_.groups.Recreate(*member, parts_.CallDeadlineNs()); !made) return made;
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_BENCHMARK_CHOICE_REMOVAL_H_
 #define COTUNE_CORE_BENCHMARK_CHOICE_REMOVAL_H_
 
+#include <set>
 #include <span>
 #include <string>
 
@@ -27,15 +28,18 @@ class ChoiceRemoval {
   template <typename Message>
   Status RemoveFailed(RacingChoice& choice, const ExchangedRecords<Message>& all,
                       const Error& failure) {
-    if (all.SomeFailedWith(ErrorCode::kInterrupted)) return Interrupted(choice);
-    return RemoveFailed(choice, failure);
+    RacingChoice* failed[] = {&choice};
+    return RemoveFirst(failed, failure, all.SomeFailedWith(ErrorCode::kInterrupted));
   }
+  // For choices whose samples followed each other without a step between them, in their order:
+  // removes the first for `failure`, and makes the groups of all anew, because a later one may have
+  // failed for what the first did to its group or to its ranks. is_interrupted: as above.
+  Status RemoveFirst(std::span<RacingChoice* const> failed, const Error& failure,
+                     bool is_interrupted);
 
  private:
-  Status Interrupted(RacingChoice& choice);
-  Status RemoveFailed(RacingChoice& choice, const Error& failure);
-  // All groups of the choice were aborted.
-  Status MakeGroupsAnew(RacingChoice& choice);
+  // All groups of the choices were aborted.
+  Status MakeGroupsAnew(std::span<RacingChoice* const> failed);
 
   const BenchmarkParts& parts_;
   const Problem& problem_;

@@ -1,11 +1,15 @@
 #include "core/benchmark/race_loop.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
-#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "core/benchmark/rank_spans.h"
 #include "core/selection/select_winner.h"
+#include "fmt/format.h"
 
 namespace cotune {
 namespace {
@@ -15,11 +19,27 @@ namespace {
 // choices).
 constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 
+// For short samples on host memory. Two of three may be spikes there, and a race of many choices
+// needs an early end for those that are far slower.
+constexpr EarlyCut kCutsOfShortSamples[] = {{2, 1.75}, {3, 1.4}, {5, 1.25}};
+
 // Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
 constexpr int32_t kStagesOfRounds = 3;
 
 // Short samples save less than they cost if they have few choices to eliminate.
 constexpr size_t kFewChoicesMax = 12;
+
+// A release of the ranks is cheap beside samples that take longer than this together, and a user
+// who asks to stop waits for the end of them.
+constexpr int64_t kBatchMaxNs = 20'000'000;
+
+// Between the end of a sample by its expected time and the untimed call of the next.
+constexpr int64_t kPauseNs = 5'000;
+
+bool HasFailures(const ExchangedRecords<TakenSamples>& all) {
+  return std::any_of(all.records.begin(), all.records.end(),
+                     [](const auto& record) { return record.failure.has_value(); });
+}
 
 void WriteTimes(const Race& race, std::span<RacingChoice> choices) {
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -59,6 +79,7 @@ RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat) {
   const bool has_rounds_for_both = rules.max_rounds >= kStagesOfRounds * rules.min_rounds;
   if (has_rounds_for_both && choices > kFewChoicesMax) {
     rules.qualifying_rounds = rules.min_rounds;
+    rules.cuts.assign(std::begin(kCutsOfShortSamples), std::end(kCutsOfShortSamples));
     rules.only_qualifies = heat == Heat::kFirstOfTwo;
   }
   rules.indifference_percent = rules.noise_percent / 2;
@@ -68,7 +89,11 @@ RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat) {
 Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns,
                      int64_t total_budget_ns) {
   Race race = MakeRace(choices, rules);
-  if (race.is_qualifying()) repetitions_.Shorten(choices);
+  fastest_ns_.assign(choices.size(), 0);
+  if (race.is_qualifying()) {
+    repetitions_.Shorten(choices);
+    AddCalibrations(choices, race);
+  }
   const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
@@ -102,7 +127,20 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
   return {};
 }
 
-// Behind the round, so that no sample waits for a listener.
+void RaceLoop::AddCalibrations(std::span<RacingChoice> choices, Race& race) {
+  const std::vector<size_t> order = race.NextRound();
+  std::vector<int64_t> times_ns;
+  for (const size_t i : order) {
+    times_ns.push_back(choices[i].warm_ns);
+    fastest_ns_[i] = choices[i].warm_ns;
+    if (choices[i].warm_ns > 0) choices[i].verdict.skews_ns.push_back(choices[i].warm_skew_ns);
+  }
+  const bool has_samples =
+      std::any_of(times_ns.begin(), times_ns.end(), [](int64_t time_ns) { return time_ns > 0; });
+  if (has_samples) race.AddRound(order, times_ns);
+}
+
+// After the round, so that no sample waits for a listener.
 void RaceLoop::CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
                             const std::vector<int64_t>& times_ns) {
   for (size_t turn = 0; turn < order.size(); ++turn) {
@@ -115,64 +153,142 @@ void RaceLoop::CountSamples(std::span<const RacingChoice> choices, const std::ve
   }
 }
 
-int64_t RaceLoop::StartDelayNs(const RacingChoice& choice) const {
-  if (is_qualifying_) return 0;
-  // A sample of several calls begins with one that is not timed, in front of the start.
-  const bool has_untimed_call = choice.verdict.repetitions > 1;
-  return window_.DelayNs(has_untimed_call ? choice.call_ns : 0);
+int64_t RaceLoop::CallNs(std::span<const RacingChoice> choices, size_t index) const {
+  if (fastest_ns_[index] > 0) return fastest_ns_[index];
+  return choices[index].call_ns > 0 ? choices[index].call_ns : choices[index].check_ns;
+}
+
+int64_t RaceLoop::UntimedNs(std::span<const RacingChoice> choices, size_t index) const {
+  return choices[index].verdict.repetitions > 1 ? CallNs(choices, index) : 0;
+}
+
+RaceLoop::Batch RaceLoop::NextBatch(std::span<const RacingChoice> choices,
+                                    std::vector<Turn>& left) const {
+  Batch batch;
+  int64_t end_ns = 0;
+  size_t taken = 0;
+  for (; taken < left.size(); ++taken) {
+    const size_t index = left[taken].choice;
+    if (choices[index].has_failed) continue;
+    const int64_t begins_ns = batch.empty() ? 0 : end_ns + kPauseNs + UntimedNs(choices, index);
+    end_ns = begins_ns + choices[index].verdict.repetitions * CallNs(choices, index);
+    const bool is_full = parts_.device.aligns_ranks() || end_ns > kBatchMaxNs;
+    if (!batch.empty() && is_full) break;
+    batch.push_back({left[taken].at, index, begins_ns});
+  }
+  left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(taken));
+  return batch;
+}
+
+Result<ExchangedRecords<TakenSamples>> RaceLoop::MeetBefore(
+    const Batch& batch, std::span<const RacingChoice> choices,
+    const StepRecord<TakenSamples>& record) {
+  if (batch.empty()) return steps_.Exchange("round end", record);
+  const size_t first = batch.front().choice;
+  const std::string& name = choices[first].caller->id().text();
+  return steps_.Exchange(
+      batch.size() == 1 ? name : fmt::format("{} and {} more", name, batch.size() - 1), record,
+      is_qualifying_ ? 0 : window_.DelayNs(UntimedNs(choices, first)));
 }
 
 Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choices,
                                                     const std::vector<size_t>& order) {
   std::vector<int64_t> times_ns(order.size(), 0);
-  // Positions in `order`. A sample that does not count is taken again behind the others, so that
-  // short calls have as many samples as long ones where ranks often start late.
-  std::vector<size_t> turns(order.size());
-  std::iota(turns.begin(), turns.end(), size_t{0});
-  StepRecord<TakenSample> record;
+  std::vector<Turn> left;
+  for (size_t at = 0; at < order.size(); ++at) left.push_back({at, order[at]});
+  StepRecord<TakenSamples> record;
+  Batch before;
   int64_t planned_start_ns = 0;
-  // Each step carries the sample before it, so that a round of n samples takes n + 1 steps.
-  for (size_t at = 0; at <= turns.size(); ++at) {
-    const bool is_last = at == turns.size();
-    const RacingChoice* next = is_last ? nullptr : &choices[order[turns[at]]];
-    Result<ExchangedRecords<TakenSample>> all =
-        steps_.Exchange(is_last ? "round end" : next->caller->id().text(), record,
-                        is_last ? 0 : StartDelayNs(*next));
-    COTUNE_RETURN_IF_ERROR(all);
-    if (at > 0 && !choices[order[turns[at - 1]]].has_failed) {
-      const size_t turn = turns[at - 1];
-      RacingChoice& before = choices[order[turn]];
-      COTUNE_TRY(const int64_t time_ns, TakeSample(before, *all, planned_start_ns));
-      times_ns[turn] = time_ns;
-      const bool is_taken_again = time_ns == 0 && !before.has_failed;
-      if (is_taken_again) turns.push_back(turn);
-      if (is_last && is_taken_again) next = &before;
+  // Each step carries the samples before it, so that a round of n batches takes n + 1 steps.
+  for (;;) {
+    Batch next = NextBatch(choices, left);
+    COTUNE_TRY(ExchangedRecords<TakenSamples> all, MeetBefore(next, choices, record));
+    if (!before.empty()) {
+      COTUNE_TRY(const std::vector<Turn> again,
+                 FinishBatch(choices, before, all, planned_start_ns, times_ns));
+      left.insert(left.end(), again.begin(), again.end());
+      const bool some_failed = HasFailures(all);
       // Making a group anew takes time, and the round's end plans no start: line up once more.
-      if (next != nullptr && (before.has_failed || is_last)) {
-        all = steps_.Exchange("again", StepRecord<TakenSample>{}, StartDelayNs(*next));
-        COTUNE_RETURN_IF_ERROR(all);
+      if (some_failed || (next.empty() && !left.empty())) {
+        left.insert(left.begin(), next.begin(), next.end());
+        next = NextBatch(choices, left);
+        if (!next.empty()) {
+          COTUNE_TRY(all, MeetBefore(next, choices, StepRecord<TakenSamples>{}));
+        }
       }
     }
-    record = StepRecord<TakenSample>{};
-    if (next == nullptr || next->has_failed) continue;
-    planned_start_ns = all->start_elapsed_ns;
-    RacingChoice& choice = choices[order[turns[at]]];
-    record = RecordOf<TakenSample>(
-        runs_.CallTimed(choice, choice.verdict.repetitions, planned_start_ns), runs_.SpanBeginNs());
+    if (next.empty()) return times_ns;
+    planned_start_ns = all.start_elapsed_ns;
+    record = TakeBatch(choices, next, planned_start_ns);
+    before = std::move(next);
   }
-  return times_ns;
 }
 
-Result<int64_t> RaceLoop::TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
-                                     int64_t planned_start_ns) {
-  if (const std::optional<Error> failure = all.FirstFailure()) {
-    COTUNE_RETURN_IF_ERROR(removal_.RemoveFailed(choice, all, *failure));
-    return 0;
+StepRecord<TakenSamples> RaceLoop::TakeBatch(std::span<RacingChoice> choices, const Batch& batch,
+                                             int64_t planned_start_ns) {
+  StepRecord<TakenSamples> record;
+  std::vector<const RacingChoice*> failed;
+  for (const Turn& turn : batch) {
+    RacingChoice& choice = choices[turn.choice];
+    const bool has_aborted_group =
+        std::any_of(failed.begin(), failed.end(), [&](const RacingChoice* other) {
+          const auto& members = other->caller->members();
+          return std::any_of(members.begin(), members.end(), [&](const BackendMember* member) {
+            return choice.caller->Uses(*member);
+          });
+        });
+    TakenSamples::Sample& sample = record.message.samples.emplace_back();
+    if (has_aborted_group) {
+      sample.failure =
+          FailureOf(Fail(ErrorCode::kAborted, "a choice of the same group failed before it"));
+      continue;
+    }
+    const int64_t start_ns = planned_start_ns == 0 ? 0 : planned_start_ns + turn.begins_ns;
+    StepRecord<TakenSample> taken = RecordOf<TakenSample>(
+        runs_.CallTimed(choice, choice.verdict.repetitions, start_ns), runs_.SpanBeginNs());
+    sample = {taken.message.span, std::move(taken.failure)};
+    if (!sample.failure) continue;
+    failed.push_back(&choice);
+    if (!record.failure) record.failure = sample.failure;
   }
-  const SampleSpan sample = SpanOverRanks(all);
-  if (!window_.Accepts(sample, planned_start_ns)) return 0;
-  choice.verdict.skews_ns.push_back(sample.skew_ns);
-  return std::max<int64_t>(1, sample.span_ns / choice.verdict.repetitions);
+  return record;
+}
+
+Result<std::vector<RaceLoop::Turn>> RaceLoop::FinishBatch(std::span<RacingChoice> choices,
+                                                          const Batch& batch,
+                                                          const ExchangedRecords<TakenSamples>& all,
+                                                          int64_t planned_start_ns,
+                                                          std::vector<int64_t>& times_ns) {
+  std::vector<Turn> again;
+  std::vector<RacingChoice*> failed;
+  std::optional<Error> first_failure;
+  bool is_interrupted = all.SomeFailedWith(ErrorCode::kInterrupted);
+  for (size_t at = 0; at < batch.size(); ++at) {
+    RacingChoice& choice = choices[batch[at].choice];
+    const ExchangedRecords<TakenSample> of_ranks = SampleOfRanks(all, at);
+    if (std::optional<Error> failure = of_ranks.FirstFailure()) {
+      is_interrupted = is_interrupted || of_ranks.SomeFailedWith(ErrorCode::kInterrupted);
+      failed.push_back(&choice);
+      if (failed.size() > 1) again.push_back(batch[at]);
+      if (!first_failure) first_failure = std::move(failure);
+      continue;
+    }
+    const SampleSpan sample = SpanOverRanks(of_ranks);
+    const int64_t start_ns = planned_start_ns == 0 ? 0 : planned_start_ns + batch[at].begins_ns;
+    if (!window_.Accepts(sample, start_ns)) {
+      again.push_back(batch[at]);
+      continue;
+    }
+    choice.verdict.skews_ns.push_back(sample.skew_ns);
+    const int64_t time_ns = std::max<int64_t>(1, sample.span_ns / choice.verdict.repetitions);
+    times_ns[batch[at].at] = time_ns;
+    int64_t& fastest_ns = fastest_ns_[batch[at].choice];
+    fastest_ns = fastest_ns == 0 ? time_ns : std::min(fastest_ns, time_ns);
+  }
+  if (first_failure) {
+    COTUNE_RETURN_IF_ERROR(removal_.RemoveFirst(failed, *first_failure, is_interrupted));
+  }
+  return again;
 }
 
 }  // namespace cotune

@@ -54,18 +54,45 @@ class RaceLoop {
   bool has_short_samples() const { return has_short_samples_; }
 
  private:
+  // A sample of the round in progress.
+  struct Turn {
+    size_t at = 0;          // in the order of the round
+    size_t choice = 0;      // its index
+    int64_t begins_ns = 0;  // after the first of its batch
+  };
+  // Samples that follow each other without a step between them.
+  using Batch = std::vector<Turn>;
+
   // Times of one round in the order given; 0 for a choice that failed. A sample that a rank started
   // late is taken again. StartWindow::Accepts ends that: after some it accepts all.
   Result<std::vector<int64_t>> MeasureRound(std::span<RacingChoice> choices,
                                             const std::vector<size_t>& order);
+  // Takes the next batch out of `left`, those turns of the round that have no time yet.
+  Batch NextBatch(std::span<const RacingChoice> choices, std::vector<Turn>& left) const;
+  // Meets the other ranks before the batch is taken, which may be empty, with the record of the one
+  // before.
+  Result<ExchangedRecords<TakenSamples>> MeetBefore(const Batch& batch,
+                                                    std::span<const RacingChoice> choices,
+                                                    const StepRecord<TakenSamples>& record);
+  // This rank's samples. A choice that shares a group with one that has failed here is left out,
+  // as a failure: its group was aborted. The other ranks may be in any sample of the batch, so that
+  // this rank takes the rest of it with them.
+  StepRecord<TakenSamples> TakeBatch(std::span<RacingChoice> choices, const Batch& batch,
+                                     int64_t planned_start_ns);
+  // Writes the times of the batch and returns the turns to take again: samples that a rank started
+  // late, or that failed after another one. Removes the choice that failed first.
+  Result<std::vector<Turn>> FinishBatch(std::span<RacingChoice> choices, const Batch& batch,
+                                        const ExchangedRecords<TakenSamples>& all,
+                                        int64_t planned_start_ns, std::vector<int64_t>& times_ns);
+  // Makes the samples of the calibration the first round of a race that begins with short samples:
+  // they have as many calls.
+  void AddCalibrations(std::span<RacingChoice> choices, Race& race);
   void CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
                     const std::vector<int64_t>& times_ns);
-  // Short samples begin with the release of the ranks, without a common start: the untimed call
-  // lines the ranks up well enough.
-  int64_t StartDelayNs(const RacingChoice& choice) const;
-  // The time of one call out of all ranks' records; 0: it failed, or a rank started late.
-  Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
-                             int64_t planned_start_ns);
+  // The expected time of a call: of the fastest sample, or as calibration has left it.
+  int64_t CallNs(std::span<const RacingChoice> choices, size_t index) const;
+  // A sample of several calls begins with one that is not timed, before the start; 0: it has none.
+  int64_t UntimedNs(std::span<const RacingChoice> choices, size_t index) const;
 
   const BenchmarkParts& parts_;
   CellSteps& steps_;
@@ -73,7 +100,10 @@ class RaceLoop {
   ChoiceRemoval& removal_;
   const SampleRepetitions& repetitions_;
   StartWindow& window_;
-  bool is_qualifying_ = false;  // this round
+  // Short samples begin with the release of the ranks, without a common start: the untimed call
+  // lines the ranks up well enough.
+  bool is_qualifying_ = false;       // this round
+  std::vector<int64_t> fastest_ns_;  // a call in the samples of each choice; 0: there are none
   bool is_cut_short_ = false;
   bool has_short_samples_ = false;
 };

@@ -73,7 +73,7 @@ TEST(RaceLoopTest, ShortSamplesQualifyManyChoicesForLongOnes) {
       SCOPED_TRACE(verdict.id.text());
       const bool is_long = i < 3 || i == 12;
       EXPECT_EQ(verdict.repetitions, i == 12 ? 4 : is_long ? 9 + (i == 0 ? 1 : 0) : 2);
-      EXPECT_EQ(verdict.samples_ns.size(), is_long ? 8u : 5u);
+      EXPECT_EQ(verdict.samples_ns.size(), is_long ? 8u : 2u);
       EXPECT_EQ(verdict.skews_ns.size(), verdict.samples_ns.size());
       const int64_t cost_ns =
           i < 3 ? 10'000 + static_cast<int64_t>(i) * 100 : 20'000 + static_cast<int64_t>(i) * 500;
@@ -97,7 +97,7 @@ TEST(RaceLoopTest, TheFirstOfTwoHeatsHasShortSamplesAlone) {
       SCOPED_TRACE(verdict.id.text());
       const bool races_again = i < 3 || i == 12;
       EXPECT_EQ(verdict.repetitions, 2);
-      EXPECT_EQ(verdict.samples_ns.size(), races_again ? 8u : 5u);
+      EXPECT_EQ(verdict.samples_ns.size(), races_again ? 8u : 2u);
       EXPECT_EQ(verdict.outcome, races_again ? Outcome::kTimed : Outcome::kOutpaced);
     }
     EXPECT_TRUE(loop.has_short_samples());

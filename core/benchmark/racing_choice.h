@@ -21,6 +21,10 @@ struct RacingChoice {
   bool has_failed = false;  // on some rank; equal on all ranks
   int64_t check_ns = 0;     // one call on the slowest rank
   int64_t call_ns = 0;      // one of several calls in a row; 0: calibration has not timed them
+  // One call of the calibration's sample by the spans of all ranks; 0: it had no untimed call.
+  int64_t warm_ns = 0;
+  int64_t warm_skew_ns = 0;  // between the ranks' starts in it
+  bool is_checked = false;   // and calibrated by an earlier heat of the cell
   // The calls of a sample and their number; made when they are first needed.
   std::unique_ptr<TimedCalls> timed{};
   int32_t timed_repetitions = 0;

@@ -2,17 +2,21 @@
 
 namespace cotune {
 
-SampleSpan SpanOverRanks(const ExchangedRecords<TakenSample>& all) {
-  int64_t first_start_ns = INT64_MAX;
-  int64_t last_start_ns = INT64_MIN;
-  int64_t last_end_ns = INT64_MIN;
-  for (const StepRecord<TakenSample>& record : all.records) {
-    const RankSpan& span = record.message.span;
-    first_start_ns = std::min(first_start_ns, span.start_elapsed_ns);
-    last_start_ns = std::max(last_start_ns, span.start_elapsed_ns);
-    last_end_ns = std::max(last_end_ns, span.start_elapsed_ns + span.duration_ns);
+ExchangedRecords<TakenSample> SampleOfRanks(const ExchangedRecords<TakenSamples>& all, size_t at) {
+  ExchangedRecords<TakenSample> of_sample;
+  of_sample.job_ranks = all.job_ranks;
+  for (const StepRecord<TakenSamples>& record : all.records) {
+    StepRecord<TakenSample>& each = of_sample.records.emplace_back();
+    if (at < record.message.samples.size()) {
+      each = {record.message.samples[at].failure, {record.message.samples[at].span}};
+    } else if (record.failure) {
+      each.failure = record.failure;
+    } else {
+      each.failure = FailureOf(
+          Fail(ErrorCode::kInternal, "the rank has taken fewer samples than other ranks"));
+    }
   }
-  return {last_end_ns - first_start_ns, last_start_ns - first_start_ns, last_start_ns};
+  return of_sample;
 }
 
 }  // namespace cotune

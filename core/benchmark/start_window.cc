@@ -20,7 +20,8 @@ int64_t StartWindow::DelayNs(int64_t untimed_ns) const {
 }
 
 bool StartWindow::Accepts(const SampleSpan& sample, int64_t planned_start_ns) {
-  const int64_t late_ns = sample.last_start_ns - planned_start_ns;
+  // Ranks that are late together have begun together, for example after an untimed call.
+  const int64_t late_ns = std::min(sample.last_start_ns - planned_start_ns, sample.skew_ns);
   const int64_t tolerated_ns = std::max(kLatenessMinNs, sample.span_ns / 20);
   if (planned_start_ns == 0) return true;
   if (late_ns <= tolerated_ns) {

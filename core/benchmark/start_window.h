@@ -27,7 +27,8 @@ class StartWindow {
   // From the release of the ranks to the common start of a sample; 0: there is none. An untimed
   // call in front of the start takes about untimed_ns.
   int64_t DelayNs(int64_t untimed_ns) const;
-  // Whether all ranks began in time. planned_start_ns: 0 when none was planned.
+  // Returns whether all ranks began in time, or together after it. planned_start_ns: 0 when none
+  // was planned.
   bool Accepts(const SampleSpan& sample, int64_t planned_start_ns);
 
   StartMode mode() const { return mode_; }

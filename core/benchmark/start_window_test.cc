@@ -1,5 +1,7 @@
 #include "core/benchmark/start_window.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 
 namespace cotune {
@@ -7,8 +9,11 @@ namespace {
 
 constexpr int64_t kPlannedNs = 1'000'000;
 
+// The first rank starts as planned.
 SampleSpan StartedAt(int64_t last_start_ns, int64_t span_ns = 100'000) {
-  return {.span_ns = span_ns, .skew_ns = 10, .last_start_ns = last_start_ns};
+  return {.span_ns = span_ns,
+          .skew_ns = std::max<int64_t>(0, last_start_ns - kPlannedNs),
+          .last_start_ns = last_start_ns};
 }
 
 TEST(StartWindowTest, ASampleCountsWhenNoRankStartsMuchLaterThanPlanned) {
@@ -19,6 +24,17 @@ TEST(StartWindowTest, ASampleCountsWhenNoRankStartsMuchLaterThanPlanned) {
   EXPECT_FALSE(window.Accepts(StartedAt(kPlannedNs + 2'001, 100), kPlannedNs));
   EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs * 99), 0)) << "no start was planned";
   EXPECT_EQ(window.invalid_samples(), 2);
+}
+
+TEST(StartWindowTest, ASampleCountsWhenAllRanksStartLateTogether) {
+  StartWindow window(StartMode::kWindow);
+  const auto late_by = [](int64_t skew_ns) {
+    return SampleSpan{
+        .span_ns = 100'000, .skew_ns = skew_ns, .last_start_ns = kPlannedNs + 300'000};
+  };
+  EXPECT_TRUE(window.Accepts(late_by(5'000), kPlannedNs));
+  EXPECT_FALSE(window.Accepts(late_by(5'001), kPlannedNs));
+  EXPECT_EQ(window.invalid_samples(), 1);
 }
 
 TEST(StartWindowTest, AMissedWindowGrowsUpToItsLimit) {

@@ -3,15 +3,27 @@
 #ifndef COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 #define COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "core/base/event_sink.h"
+#include "core/base/status.h"
 
 namespace cotune {
+
+// Why the work of a rank before a step failed.
+struct StepFailure {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string text{};  // cut to kTextBytesMax
+
+  static constexpr size_t kTextBytesMax = 1000;
+  bool operator==(const StepFailure&) const = default;
+};
 
 // Each type names its step for errors. A default value is what a rank sends that has failed before
 // it had more to tell.
@@ -160,11 +172,17 @@ struct WarmCalls {
   bool operator==(const WarmCalls&) const = default;
 };
 
-// The sample that was taken before the step. All 0: there was none.
-struct TakenSample {
-  static constexpr std::string_view kName = "sample";
-  RankSpan span{};
-  bool operator==(const TakenSample&) const = default;
+// The samples that a rank took before the step, since its last release, in the order that all ranks
+// have. Empty: there was none to take, or the rank has failed before the first.
+struct TakenSamples {
+  static constexpr std::string_view kName = "samples";
+  struct Sample {
+    RankSpan span{};
+    std::optional<StepFailure> failure{};
+    bool operator==(const Sample&) const = default;
+  };
+  std::vector<Sample> samples{};
+  bool operator==(const TakenSamples&) const = default;
 };
 
 struct ClockReading {
@@ -207,7 +225,7 @@ struct TraceOfRank {
 using StepMessage =
     std::variant<Done, HostOfRank, BackendList, GroupOfRank, MemoryToRegister, GpuOfRank, TableWish,
                  ProcessorsOfRank, TuneDigests, FieldText, NodeText, ChoiceListDigests, ChoiceTexts,
-                 WinnerFailures, CellBuffers, PreparedChoices, CheckedCall, WarmCalls, TakenSample,
+                 WinnerFailures, CellBuffers, PreparedChoices, CheckedCall, WarmCalls, TakenSamples,
                  ClockReading, ProcessorUse, TraceOfRank>;
 
 }  // namespace cotune

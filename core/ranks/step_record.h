@@ -17,14 +17,6 @@
 
 namespace cotune {
 
-// Why what a rank did before a step failed.
-struct StepFailure {
-  ErrorCode code = ErrorCode::kInternal;
-  std::string text{};  // cut to kTextBytesMax
-
-  static constexpr size_t kTextBytesMax = 1000;
-  bool operator==(const StepFailure&) const = default;
-};
 std::optional<StepFailure> FailureOf(const Status& status);
 
 // One rank's part of a step whose message has this type.

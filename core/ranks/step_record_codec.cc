@@ -23,6 +23,23 @@ void Write(const RankSpan& span, proto::RankSpan& out) {
 }
 RankSpan Read(const proto::RankSpan& in) { return {in.start_elapsed_ns(), in.duration_ns()}; }
 
+// Message has an error_code and an error_text.
+template <typename Message>
+void WriteFailure(const StepFailure& failure, Message& out) {
+  out.set_error_code(1 + static_cast<int>(failure.code));
+  out.set_error_text(failure.text.substr(0, StepFailure::kTextBytesMax));
+}
+template <typename Message>
+bool HasKnownCode(const Message& in) {
+  return in.error_code() >= 0 && in.error_code() <= 1 + static_cast<int>(ErrorCode::kDisagreement);
+}
+// The code is a known one.
+template <typename Message>
+std::optional<StepFailure> ReadFailure(const Message& in) {
+  if (in.error_code() == 0) return std::nullopt;
+  return StepFailure{static_cast<ErrorCode>(in.error_code() - 1), in.error_text()};
+}
+
 // One overload a message type.
 struct MessageWriter {
   proto::StepRecord& record;
@@ -104,8 +121,13 @@ struct MessageWriter {
   void operator()(const WarmCalls& message) const {
     Write(message.span, *record.mutable_warm_calls());
   }
-  void operator()(const TakenSample& message) const {
-    Write(message.span, *record.mutable_taken_sample());
+  void operator()(const TakenSamples& message) const {
+    proto::TakenSamples& out = *record.mutable_taken_samples();
+    for (const TakenSamples::Sample& sample : message.samples) {
+      proto::TakenSamples::Sample& each = *out.add_samples();
+      Write(sample.span, *each.mutable_span());
+      if (sample.failure) WriteFailure(*sample.failure, each);
+    }
   }
   void operator()(const ClockReading& message) const {
     proto::ClockReading& out = *record.mutable_clock_reading();
@@ -151,6 +173,16 @@ std::optional<StepMessage> Read(const proto::TraceOfRank& in) {
     message.entries.push_back({static_cast<EventType>(each.type()),
                                static_cast<SpanKind>(each.kind()), each.lane(), each.name(),
                                each.node(), each.choice(), each.time_ns(), each.value()});
+  }
+  return message;
+}
+
+// nullopt: a sample has a code that is none.
+std::optional<StepMessage> Read(const proto::TakenSamples& in) {
+  TakenSamples message;
+  for (const proto::TakenSamples::Sample& each : in.samples()) {
+    if (!HasKnownCode(each)) return std::nullopt;
+    message.samples.push_back({Read(each.span()), ReadFailure(each)});
   }
   return message;
 }
@@ -214,8 +246,8 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
     }
     case proto::StepRecord::kWarmCalls:
       return WarmCalls{Read(in.warm_calls())};
-    case proto::StepRecord::kTakenSample:
-      return TakenSample{Read(in.taken_sample())};
+    case proto::StepRecord::kTakenSamples:
+      return Read(in.taken_samples());
     case proto::StepRecord::kClockReading:
       return ClockReading{in.clock_reading().sm_mhz(), Read(in.clock_reading().throttle_reasons())};
     case proto::StepRecord::kProcessorUse: {
@@ -255,10 +287,7 @@ class RecordArena {
 std::string EncodeStepRecord(const AnyStepRecord& record) {
   RecordArena arena;
   proto::StepRecord& out = arena.NewRecord();
-  if (record.failure) {
-    out.set_error_code(1 + static_cast<int>(record.failure->code));
-    out.set_error_text(record.failure->text.substr(0, StepFailure::kTextBytesMax));
-  }
+  if (record.failure) WriteFailure(*record.failure, out);
   std::visit(MessageWriter{out}, record.message);
   return out.SerializeAsString();
 }
@@ -266,17 +295,13 @@ std::string EncodeStepRecord(const AnyStepRecord& record) {
 Result<AnyStepRecord> DecodeStepRecord(std::string_view bytes) {
   RecordArena arena;
   proto::StepRecord& in = arena.NewRecord();
-  const int last_code = 1 + static_cast<int>(ErrorCode::kDisagreement);
   std::optional<StepMessage> message;
-  if (in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) && in.error_code() >= 0 &&
-      in.error_code() <= last_code) {
+  if (in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) && HasKnownCode(in)) {
     message = ReadMessage(in);
   }
   if (!message) return UnreadableRecord();
   AnyStepRecord record;
-  if (in.error_code() > 0) {
-    record.failure = StepFailure{static_cast<ErrorCode>(in.error_code() - 1), in.error_text()};
-  }
+  record.failure = ReadFailure(in);
   record.message = std::move(*message);
   return record;
 }

@@ -70,7 +70,8 @@ std::vector<StepMessage> MakeMessagesOfAllTypes() {
   messages.emplace_back(PreparedChoices{{"", "not here"}});
   messages.emplace_back(CheckedCall{{5, 90}, 3, "wrong values", {UINT64_MAX, 0}});
   messages.emplace_back(WarmCalls{{-1, 4}});
-  messages.emplace_back(TakenSample{{INT64_MIN, INT64_MAX}});
+  messages.emplace_back(TakenSamples{
+      {{{INT64_MIN, INT64_MAX}, {}}, {{0, 0}, StepFailure{ErrorCode::kDeadline, "late"}}}});
   messages.emplace_back(ClockReading{1980, {"hw_thermal"}});
   messages.emplace_back(ProcessorUse{"0-3", 1, INT64_MAX, 7});
   messages.emplace_back(
@@ -103,7 +104,7 @@ TEST(StepRecordTest, MessagesOfEveryTypeComeBackWholeAlsoWithAFailure) {
 
 TEST(StepRecordTest, AMessageOfAnotherStepIsAnErrorThatNamesRankAndBothSteps) {
   for (const StepMessage& message : MessagesOfAllTypes()) {
-    if (std::holds_alternative<TakenSample>(message)) continue;
+    if (std::holds_alternative<TakenSamples>(message)) continue;
     HubForTest hub(2);
     hub.job_ranks = {4, 7};
     // The name of the step is the same: only the message tells that the ranks have parted.
@@ -113,7 +114,7 @@ TEST(StepRecordTest, AMessageOfAnotherStepIsAnErrorThatNamesRankAndBothSteps) {
                       .has_value());
     });
     const auto all = ExchangeRecords(*MakeExchangeForTest(hub, 0), "cell 0 3 host/a",
-                                     StepRecord<TakenSample>{}, 0, INT64_MAX);
+                                     StepRecord<TakenSamples>{}, 0, INT64_MAX);
     peer.join();
     ASSERT_FALSE(all.has_value());
     EXPECT_EQ(all.error().code, ErrorCode::kInternal);
@@ -121,7 +122,7 @@ TEST(StepRecordTest, AMessageOfAnotherStepIsAnErrorThatNamesRankAndBothSteps) {
     EXPECT_EQ(all.error().where, "cell 0 3 host/a");
     const std::string name(std::visit([](const auto& each) { return each.kName; }, message));
     EXPECT_EQ(all.error().what, "the ranks are at different steps: rank 7 sent '" + name +
-                                    "' where this rank expects 'sample'");
+                                    "' where this rank expects 'samples'");
   }
 }
 

@@ -143,7 +143,7 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   const int64_t cell_end_ns = now_ns_ + budget_ns;
   const bool has_heats = cell.place.node->combinations_max(cell.place.hint_bytes) > 0;
   Result<DecidedCell> decided = Benchmark(cell, problem, fmt::format("cell {}", cells_done_),
-                                          has_heats ? Heat::kFirstOfTwo : Heat::kLast,
+                                          has_heats ? Heat::kFirstOfTwo : Heat::kLast, {},
                                           has_heats ? (budget_ns + 1) / 2 : budget_ns);
   if (decided && has_heats) {
     const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
@@ -170,7 +170,7 @@ void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {
 Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& problem,
                                              DecidedCell first, int64_t budget_ns) {
   COTUNE_TRY(DecidedCell again, Benchmark(cell, problem, fmt::format("cell {} again", cells_done_),
-                                          Heat::kLast, budget_ns));
+                                          Heat::kLast, {}, budget_ns));
   return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
                 SelectionRules::Of(state_.settings));
 }
@@ -240,9 +240,10 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
   COTUNE_TRY(const bool has_combinations, CallCombinations(cell, problem, decided));
   // The combinations were compiled within the budget of the cell.
   if (!has_combinations || cell.callers.empty() || is_budget_spent()) return {};
-  COTUNE_TRY(DecidedCell second,
-             Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), Heat::kLast,
-                       end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
+  COTUNE_TRY(
+      DecidedCell second,
+      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), Heat::kLast,
+                decided.cell.verdicts, end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
   decided = Decide(JoinHeats(std::move(decided.cell), std::move(second.cell)),
@@ -303,7 +304,8 @@ Status CellTiming::MeetAfterCompiling(int64_t deadline_ns) {
 }
 
 Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem, std::string label,
-                                          Heat heat, int64_t budget_ns) {
+                                          Heat heat, std::span<const Verdict> earlier,
+                                          int64_t budget_ns) {
   TuneParts& parts = state_.parts;
   const BenchmarkParts of_cell{
       .exchange = parts.exchange,
@@ -332,7 +334,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   };
   const int64_t total_budget_ns =
       state_.settings.budget_ns > 0 ? std::max<int64_t>(1, BudgetLeftNs()) : 0;
-  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), heat, budget_ns,
+  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), heat, earlier, budget_ns,
                           total_budget_ns);
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem, cell.operands);
   if (!decided) return decided;

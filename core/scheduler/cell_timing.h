@@ -49,10 +49,10 @@ class CellTiming final : public CellTimer {
   }
   // The cells that are left share the budget that is left evenly. 0: there is none.
   int64_t BudgetOfNextCellNs() const;
-  // `label` starts the names of this heat's steps; no two heats share one. budget_ns 0: there is
-  // none.
+  // `label` starts the names of this heat's steps; no two heats share one. earlier: as in
+  // CellBenchmark. budget_ns 0: there is none.
   Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label,
-                                Heat heat, int64_t budget_ns);
+                                Heat heat, std::span<const Verdict> earlier, int64_t budget_ns);
   // The race of a cell, with its second heat if it has one. Marks the cell as unsteady if the
   // budget ends it with short samples, which do not decide. budget_ns: as in Benchmark.
   Result<DecidedCell> MeasureOnce(TuneCell& cell, const Problem& problem, int64_t budget_ns);
