@@ -138,14 +138,21 @@ void Race::EliminateSlower(size_t leader) {
     if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
     const bool slower_alone = has_enough(best) && (!is_default || has_enough(choice)) &&
                               static_cast<double>(choice.interval.low_ns) > bar_ns;
-    const double indifference =
-        is_default || is_qualifying_ ? 0 : rules_.indifference_percent / 100;
+    const double indifference = is_default || is_qualifying_ ? 0 : IndifferenceNow();
     const bool slower = slower_alone || PairedSlowdown(choice, best) > margin - indifference;
     // One sample may be a spike, in whichever round it was the first that counted.
     const bool has_two = choice.samples_ns.size() >= 2;
     const bool early = !is_default && has_two && is_cut;
     if (early || slower) choice.state = State::kEliminated;
   }
+}
+
+double Race::IndifferenceNow() const {
+  double percent = 0;
+  for (const Indifference& each : rules_.indifference) {
+    if (counted_rounds() >= each.turns * rules_.min_rounds) percent = each.percent;
+  }
+  return percent / 100;
 }
 
 void Race::EliminateBeyondLimit() {

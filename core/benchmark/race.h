@@ -26,6 +26,14 @@ struct FieldLimit {
   size_t choices;
 };
 
+// After `turns` x min_rounds rounds, eliminates a choice, the default excepted, whose time by the
+// leader's of the same rounds has its 99 % interval above 1 less `percent`: it can hardly be faster
+// by more. The more rounds there were, the less one more of them shows about choices that tie.
+struct Indifference {
+  double turns;
+  double percent;
+};
+
 struct RaceRules {
   int32_t min_rounds = 8;  // of a choice that is not eliminated; a 99 % interval needs 8
   int32_t max_rounds = 50;
@@ -41,9 +49,7 @@ struct RaceRules {
   // limits only one whose median does: the time of a call in a short sample may differ by a few
   // percent from that in a longer one.
   double qualifying_margin_percent = 5.0;
-  // Eliminates a choice, the default excepted, whose time by the leader's of the same round has its
-  // 99 % interval above 1 less this: it can hardly be faster by more.
-  double indifference_percent = 0;
+  std::vector<Indifference> indifference = {};  // ascending
 };
 
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
@@ -110,6 +116,8 @@ class Race {
   // Racing choice with the smallest median; SIZE_MAX when none has a sample.
   size_t Leader() const;
   void EliminateSlower(size_t leader);
+  // As a share of the leader's time, in this round.
+  double IndifferenceNow() const;
   void EliminateBeyondLimit();
   // The low end of the 99 % interval of the median over rounds of a's time by b's; 0 with fewer
   // than min_rounds rounds in which both have a sample.

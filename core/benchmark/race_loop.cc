@@ -19,9 +19,9 @@ namespace {
 // choices).
 constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 
-// For short samples on host memory. Two of three may be spikes there, and a race of many choices
-// needs an early end for those that are far slower.
-constexpr EarlyCut kCutsOfShortSamples[] = {{2, 1.75}, {3, 1.4}, {5, 1.25}};
+// For many choices on host memory. Two of three samples may be spikes there, but then another one
+// of the choices that are as fast wins.
+constexpr EarlyCut kCutsOfMany[] = {{2, 1.75}, {3, 1.4}, {5, 1.25}};
 
 // Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
 constexpr int32_t kStagesOfRounds = 3;
@@ -77,12 +77,13 @@ RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat) {
     return rules;
   }
   const bool has_rounds_for_both = rules.max_rounds >= kStagesOfRounds * rules.min_rounds;
-  if (has_rounds_for_both && choices > kFewChoicesMax) {
+  const bool has_many = has_rounds_for_both && choices > kFewChoicesMax;
+  if (has_many) rules.cuts.assign(std::begin(kCutsOfMany), std::end(kCutsOfMany));
+  if (has_many && heat != Heat::kSecondOfTwo) {
     rules.qualifying_rounds = rules.min_rounds;
-    rules.cuts.assign(std::begin(kCutsOfShortSamples), std::end(kCutsOfShortSamples));
     rules.only_qualifies = heat == Heat::kFirstOfTwo;
   }
-  rules.indifference_percent = rules.noise_percent / 2;
+  rules.indifference = {{1, rules.noise_percent / 2}, {2, rules.noise_percent * 2}};
   return rules;
 }
 

@@ -19,8 +19,9 @@ namespace cotune {
 
 // The part of a race in the choice of a cell's winner.
 enum class Heat : uint8_t {
-  kLast,        // decides
-  kFirstOfTwo,  // another race follows, of those that are left and of others
+  kOnly,
+  kFirstOfTwo,   // another race follows, of those that are left and of others
+  kSecondOfTwo,  // most of its choices have qualified
 };
 
 // Returns the rules that settings and device give the race of so many choices of a cell. Many

@@ -32,7 +32,7 @@ TEST(RaceLoopTest, SamplesAreTimesOfOneCallAndSlowChoicesAreEliminated) {
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kOnly), 0)
                     .has_value());
     const Verdict& slow = cell.choices[0].verdict;
     const Verdict& fast = cell.choices[1].verdict;
@@ -66,7 +66,7 @@ TEST(RaceLoopTest, ShortSamplesQualifyManyChoicesForLongOnes) {
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast);
+    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kOnly);
     ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
     for (size_t i = 0; i < cell.choices.size(); ++i) {
       const Verdict& verdict = cell.choices[i].verdict;
@@ -120,7 +120,7 @@ void RaceMany(Heat heat, int64_t budget_ns, int64_t total_budget_ns,
 }
 
 TEST(RaceLoopTest, ASpentBudgetOfTheCellEndsNoRaceWithShortSamples) {
-  RaceMany(Heat::kLast, 1, 0, [](const RaceLoop& loop, const std::vector<RacingChoice>& choices) {
+  RaceMany(Heat::kOnly, 1, 0, [](const RaceLoop& loop, const std::vector<RacingChoice>& choices) {
     EXPECT_FALSE(loop.is_cut_short());
     EXPECT_FALSE(loop.has_short_samples());
     for (size_t i = 0; i < 3; ++i) {
@@ -140,7 +140,7 @@ TEST(RaceLoopTest, WheneverTheBudgetEndsTheRaceChoicesHaveTimes) {
     ASSERT_LT(budget_ns, 1'000'000'000);
     SCOPED_TRACE(budget_ns);
     RaceMany(
-        Heat::kLast, 0, budget_ns,
+        Heat::kOnly, 0, budget_ns,
         [&](const RaceLoop& loop, const std::vector<RacingChoice>& choices) {
           for (const size_t i : {0, 1, 2, 12}) {
             EXPECT_GT(choices[i].verdict.median_ns, 0) << i;
@@ -198,7 +198,7 @@ TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kOnly), 0)
                     .has_value());
     EXPECT_TRUE(cell.choices[0].has_failed);
     EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kLaunchFailed);
@@ -227,7 +227,7 @@ TEST(RaceLoopTest, ASampleThatARankStartedLateIsTakenAgain) {
       StartWindow window(cell.parts.start_mode);
       RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
       ASSERT_TRUE(
-          loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+          loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kOnly), 0)
               .has_value());
       const Verdict& quick = cell.choices[1].verdict;
       EXPECT_EQ(quick.samples_ns.size(), 8u);
@@ -256,7 +256,7 @@ TEST(RaceLoopTest, AChoiceThatFailsBehindALateSampleIsRemovedOnAll) {
     const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast), 0)
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kOnly), 0)
                     .has_value());
     EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
     EXPECT_TRUE(cell.choices[1].has_failed);
@@ -276,7 +276,7 @@ TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamplesAndTheW
       const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
       StartWindow window(cell.parts.start_mode);
       RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kLast),
+      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts, cell.choices.size(), Heat::kOnly),
                            budget_ns, total_budget_ns)
                       .has_value());
       EXPECT_EQ(loop.is_cut_short(), total_budget_ns == 1);

@@ -292,7 +292,7 @@ TEST(RaceTest, AChoiceThatCanHardlyBeFasterIsEliminatedButNotTheDefault) {
     const int64_t spread = (round * 7) % 14 * 500;
     return choice == 1 ? 100'000 : 99'500 + spread;
   };
-  Race race(3, 0, RaceRules{.max_rounds = 16, .indifference_percent = 1});
+  Race race(3, 0, RaceRules{.max_rounds = 16, .indifference = {{1, 1}}});
   RunToEnd(race, time_of);
   EXPECT_TRUE(race.is_eliminated(2));
   EXPECT_FALSE(race.is_eliminated(0)) << "the default";

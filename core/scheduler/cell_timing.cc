@@ -143,7 +143,7 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   const int64_t cell_end_ns = now_ns_ + budget_ns;
   const bool has_heats = cell.place.node->combinations_max(cell.place.hint_bytes) > 0;
   Result<DecidedCell> decided = Benchmark(cell, problem, fmt::format("cell {}", cells_done_),
-                                          has_heats ? Heat::kFirstOfTwo : Heat::kLast, {},
+                                          has_heats ? Heat::kFirstOfTwo : Heat::kOnly, {},
                                           has_heats ? (budget_ns + 1) / 2 : budget_ns);
   if (decided && has_heats) {
     const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
@@ -170,7 +170,7 @@ void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {
 Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& problem,
                                              DecidedCell first, int64_t budget_ns) {
   COTUNE_TRY(DecidedCell again, Benchmark(cell, problem, fmt::format("cell {} again", cells_done_),
-                                          Heat::kLast, {}, budget_ns));
+                                          Heat::kOnly, {}, budget_ns));
   return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
                 SelectionRules::Of(state_.settings));
 }
@@ -242,7 +242,7 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
   if (!has_combinations || cell.callers.empty() || is_budget_spent()) return {};
   COTUNE_TRY(
       DecidedCell second,
-      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), Heat::kLast,
+      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), Heat::kSecondOfTwo,
                 decided.cell.verdicts, end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.

@@ -463,11 +463,11 @@ TEST(ProgramTuneTest, WhereNothingRunsInTheSecondHeatTheCellHasNoWinner) {
   }
 }
 
-// The coordinator of the test takes 1 ms a step, and the first heat of this cell about 140 ms.
+// The coordinator of the test takes 1 ms a step, and the first heat of this cell about 60 ms.
 TEST(ProgramTuneTest, TheSecondHeatRunsWhereTheBudgetLeavesTime) {
   for (const bool has_time : {false, true}) {
     Tune tune = TuneOfSequence();
-    tune.settings.budget_ns = has_time ? 300'000'000 : 60'000'000;
+    tune.settings.budget_ns = has_time ? 300'000'000 : 40'000'000;
     for (const RankView& view : RunTune(tune)) {
       ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
       EXPECT_TRUE(view.outcome->committed);
