@@ -12,6 +12,7 @@ constexpr int32_t kWarmCallsMax = 16;
 constexpr int32_t kFewRepetitions = 16;
 constexpr int32_t kShortParts = 4;
 constexpr int32_t kShortCallsMin = 2;
+constexpr int64_t kLongCallNs = 50'000;
 // A choice with more samples has been measured well enough.
 constexpr size_t kSamplesToClearMax = 3;
 
@@ -32,13 +33,20 @@ int32_t SampleRepetitions::CallsFor(int64_t call_ns) const {
 
 int32_t SampleRepetitions::ShortCallsFor(int64_t call_ns) const {
   const int32_t calls = CallsFor(call_ns);
-  return std::max(calls / kShortParts, std::min(calls, kShortCallsMin));
+  const int32_t calls_min = call_ns >= kLongCallNs ? 1 : kShortCallsMin;
+  return std::max(calls / kShortParts, std::min(calls, calls_min));
+}
+
+bool SampleRepetitions::NeedsUntimedCall(int32_t repetitions, int64_t call_ns) const {
+  return memory_ == MemoryKind::kHost && repetitions == 1 && CallsFor(call_ns) > 1;
 }
 
 void SampleRepetitions::Shorten(std::span<RacingChoice> choices) const {
   for (RacingChoice& choice : choices) {
     if (choice.has_failed) continue;
-    choice.verdict.repetitions = ShortCallsFor(TimeOfCall(choice));
+    const int64_t call_ns = TimeOfCall(choice);
+    choice.verdict.repetitions = ShortCallsFor(call_ns);
+    choice.adds_untimed_call = NeedsUntimedCall(choice.verdict.repetitions, call_ns);
   }
 }
 
@@ -58,6 +66,7 @@ bool SampleRepetitions::Lengthen(std::span<RacingChoice> choices, const Race& ra
     if (!race.is_racing(i)) continue;
     choices[i].call_ns = TimeOfCall(choices[i], race.samples_ns(i));
     choices[i].verdict.repetitions = CallsFor(choices[i].call_ns);
+    choices[i].adds_untimed_call = false;
     choices[i].verdict.skews_ns.clear();
   }
   return true;
@@ -100,6 +109,7 @@ Status Calibration::Run(RacingChoice& choice) {
   choice.verdict.repetitions = repetitions_.CallsFor(choice.check_ns);
   const int32_t warm = repetitions_.WarmCalls(choice.check_ns);
   if (warm == 0) return {};
+  choice.adds_untimed_call = repetitions_.NeedsUntimedCall(warm, choice.check_ns);
   COTUNE_TRY(const auto all,
              steps_.Exchange("warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0),
                                                          runs_.SpanBeginNs())));
@@ -107,12 +117,13 @@ Status Calibration::Run(RacingChoice& choice) {
     return removal_.RemoveFailed(choice, all, *failure);
   }
   choice.call_ns = std::max<int64_t>(1, LongestSpanNs(all) / warm);
-  if (warm > 1) {
+  if (warm > 1 || choice.adds_untimed_call) {
     const SampleSpan sample = SpanOverRanks(all);
     choice.warm_ns = std::max<int64_t>(1, sample.span_ns / warm);
     choice.warm_skew_ns = sample.skew_ns;
   }
   choice.verdict.repetitions = repetitions_.CallsFor(choice.call_ns);
+  choice.adds_untimed_call = false;
   return {};
 }
 

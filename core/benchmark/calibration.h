@@ -22,9 +22,13 @@ class SampleRepetitions {
       : sample_ns_(sample_ns), copies_(copies), memory_(memory) {}
 
   int32_t CallsFor(int64_t call_ns) const;
-  // The calls of a short sample: a quarter of those of a sample, but two if a sample has as many,
-  // because what precedes a call matters to its time.
+  // The calls of a short sample: a quarter of those of a sample, but at least two of short calls
+  // and one of long ones, if a sample has as many.
   int32_t ShortCallsFor(int64_t call_ns) const;
+  // Returns true if a sample of so many calls is to begin with an untimed call that it does not
+  // have by itself: what precedes a call matters to its time, and samples of one call follow each
+  // other.
+  bool NeedsUntimedCall(int32_t repetitions, int64_t call_ns) const;
   // Calls in a row that show how long one of them takes; 0 where a single call is so long that its
   // check has shown it well enough.
   int32_t WarmCalls(int64_t check_ns) const;

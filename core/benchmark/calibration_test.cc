@@ -28,17 +28,28 @@ TEST(SampleRepetitionsTest, WarmCallsFillASampleUnlessOneCallIsLongEnoughAlone) 
   EXPECT_EQ(on_gpu.WarmCalls(kSampleNs * 16), 0);
   EXPECT_EQ(OnHost().WarmCalls(1), 16);
   EXPECT_EQ(OnHost().WarmCalls(20'000), 6) << "as many as a short sample";
-  EXPECT_EQ(OnHost().WarmCalls(100'000), 2);
+  EXPECT_EQ(OnHost().WarmCalls(100'000), 1);
   EXPECT_EQ(OnHost().WarmCalls(kSampleNs * 2), 1);
   EXPECT_EQ(OnHost().WarmCalls(kSampleNs * 16), 0);
 }
 
-TEST(SampleRepetitionsTest, AShortSampleHasAQuarterOfTheCallsAndTwoAtLeast) {
+TEST(SampleRepetitionsTest, AShortSampleHasAQuarterOfTheCallsAndTwoOfShortOnesAtLeast) {
   EXPECT_EQ(OnHost().ShortCallsFor(1), 250);
   EXPECT_EQ(OnHost().ShortCallsFor(20'000), 6);
-  EXPECT_EQ(OnHost().ShortCallsFor(100'000), 2);
-  EXPECT_EQ(OnHost().ShortCallsFor(240'000), 2);
+  EXPECT_EQ(OnHost().ShortCallsFor(100'000), 1);
+  EXPECT_EQ(OnHost().ShortCallsFor(240'000), 1);
+  const SampleRepetitions of_short(100'000, 1, MemoryKind::kHost);
+  EXPECT_EQ(of_short.ShortCallsFor(40'000), 2);
+  EXPECT_EQ(of_short.ShortCallsFor(50'000), 1);
   EXPECT_EQ(OnHost().ShortCallsFor(1'300'000), 1) << "a sample has one as well";
+}
+
+TEST(SampleRepetitionsTest, AShortSampleOfOneCallBeginsWithAnUntimedOne) {
+  EXPECT_TRUE(OnHost().NeedsUntimedCall(1, 100'000));
+  EXPECT_FALSE(OnHost().NeedsUntimedCall(2, 20'000)) << "it has one by itself";
+  EXPECT_FALSE(OnHost().NeedsUntimedCall(1, 1'300'000)) << "a full sample has one call";
+  const SampleRepetitions on_gpu(kSampleNs, 1, MemoryKind::kCuda);
+  EXPECT_FALSE(on_gpu.NeedsUntimedCall(1, 100'000)) << "the device lines the ranks up";
 }
 
 TEST(SampleRepetitionsTest, SamplesAreLengthenedByTheTimesOfTheShortOnes) {
@@ -48,14 +59,17 @@ TEST(SampleRepetitionsTest, SamplesAreLengthenedByTheTimesOfTheShortOnes) {
   choices.push_back(Calibrated(0, 100'000));
   choices[2].has_failed = true;
   OnHost().Shorten(choices);
-  EXPECT_EQ(choices[0].verdict.repetitions, 2);
+  EXPECT_EQ(choices[0].verdict.repetitions, 1);
+  EXPECT_TRUE(choices[0].adds_untimed_call);
   EXPECT_EQ(choices[1].verdict.repetitions, 1);
+  EXPECT_FALSE(choices[1].adds_untimed_call);
   EXPECT_EQ(choices[2].verdict.repetitions, 0) << "it has failed";
   Race race(3, SIZE_MAX, RaceRules{.cuts = {}, .qualifying_rounds = 2});
   race.Disqualify(2);
   race.AddRound({50'000, 1'300'000});
   EXPECT_TRUE(OnHost().Lengthen(choices, race));
   EXPECT_EQ(choices[0].verdict.repetitions, 10);
+  EXPECT_FALSE(choices[0].adds_untimed_call);
   EXPECT_EQ(choices[0].call_ns, 50'000);
   EXPECT_TRUE(choices[0].verdict.skews_ns.empty()) << "those of the short samples";
   EXPECT_EQ(choices[1].verdict.repetitions, 1);

@@ -80,6 +80,9 @@ Result<TimedSpan> ChoiceRuns::CallTimed(RacingChoice& choice, int32_t repetition
       choice.timed = std::move(timed);
       choice.timed_repetitions = repetitions;
     }
+    if (choice.adds_untimed_call && repetitions == 1) {
+      COTUNE_RETURN_IF_ERROR(choice.timed->Run(0, arguments.deadline_ns));
+    }
     return choice.timed->Run(start_ns, arguments.deadline_ns);
   });
 }

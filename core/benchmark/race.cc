@@ -194,6 +194,11 @@ bool Race::Decided() const {
   const double half_width_percent =
       50.0 * static_cast<double>(best.high_ns - best.low_ns) / static_cast<double>(best.median_ns);
   if (half_width_percent <= kLeaderIntervalPercent) return true;
+  const std::vector<size_t> racing = Racing();
+  const bool is_by_default = std::all_of(
+      racing.begin(), racing.end(), [&](size_t i) { return i == leader || i == default_index_; });
+  const double rounds_by_default = rules_.turns_by_default * rules_.min_rounds;
+  if (is_by_default && counted_rounds() >= rounds_by_default) return true;
   const double zone_ns = static_cast<double>(best.median_ns) * (1 + rules_.noise_percent / 100);
   bool all_in_zone = true;
   bool rival_left = false;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/selection/select_winner.h"
@@ -50,6 +51,10 @@ struct RaceRules {
   // percent from that in a longer one.
   double qualifying_margin_percent = 5.0;
   std::vector<Indifference> indifference = {};  // ascending
+  // After so many x min_rounds rounds, the race ends if the leader and the default alone are left:
+  // the default wins unless the samples show that it is slower, and most of those to come would
+  // show no more than these. Infinite: it goes on.
+  double turns_by_default = std::numeric_limits<double>::infinity();
 };
 
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
@@ -63,7 +68,8 @@ struct RaceRules {
 // The rounds of short samples come first, and neither eliminate the default nor end the race. Their
 // samples are discarded if those that follow have more calls: only these are compared in the end.
 // It ends when every survivor has min_rounds valid samples and one choice is left, all survivors
-// are within the noise of the leader, or the leader's interval is within 1 %; and at max_rounds.
+// are within the noise of the leader, or the leader's interval is within 1 %; after
+// turns_by_default; and at max_rounds.
 // The default choice always races for min_rounds valid samples.
 class Race {
  public:

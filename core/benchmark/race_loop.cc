@@ -21,7 +21,7 @@ constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 
 // For many choices on host memory. Two of three samples may be spikes there, but then another one
 // of the choices that are as fast wins.
-constexpr EarlyCut kCutsOfMany[] = {{2, 1.75}, {3, 1.4}, {5, 1.25}};
+constexpr EarlyCut kCutsOfMany[] = {{2, 1.5}, {3, 1.25}, {5, 1.15}};
 
 // Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
 constexpr int32_t kStagesOfRounds = 3;
@@ -84,6 +84,7 @@ RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat) {
     rules.only_qualifies = heat == Heat::kFirstOfTwo;
   }
   rules.indifference = {{1, rules.noise_percent / 2}, {2, rules.noise_percent * 2}};
+  rules.turns_by_default = 3;
   return rules;
 }
 

@@ -158,7 +158,7 @@ TEST(RaceLoopTest, WheneverTheBudgetEndsTheRaceChoicesHaveTimes) {
   EXPECT_TRUE(has_been_long);
 }
 
-// A call of a whole sample: a short sample has the two calls that a full one has.
+// A call of a whole sample: a short sample has one call after an untimed one, a full one two.
 TEST(RaceLoopTest, SamplesOfLongCallsAreNotShort) {
   CellScript script = ManyChoices();
   for (ScriptedChoice& choice : script.choices) choice = ChoiceOfCost(choice.name, 100'000);
@@ -171,7 +171,8 @@ TEST(RaceLoopTest, SamplesOfLongCallsAreNotShort) {
     ASSERT_TRUE(rules.only_qualifies);
     ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
     EXPECT_FALSE(loop.has_short_samples());
-    EXPECT_EQ(cell.choices[0].verdict.repetitions, 2);
+    EXPECT_EQ(cell.choices[0].verdict.repetitions, 1);
+    EXPECT_TRUE(cell.choices[0].adds_untimed_call);
   });
 }
 

@@ -301,6 +301,40 @@ TEST(RaceTest, AChoiceThatCanHardlyBeFasterIsEliminatedButNotTheDefault) {
   EXPECT_FALSE(strict.is_eliminated(2));
 }
 
+// Choice 1 takes 0.98 of the leader's time in a third of the rounds, and 1.04 in the others.
+TEST(RaceTest, IndifferenceGrowsWithTheRounds) {
+  const auto time_of = [](size_t choice, int32_t round) {
+    const int64_t leader_ns = 97'000 + round % 5 * 1'500;
+    return choice == 0 ? leader_ns : leader_ns * (round % 3 == 0 ? 98 : 104) / 100;
+  };
+  Race race(2, SIZE_MAX, RaceRules{.max_rounds = 40, .indifference = {{1, 1}, {2, 4}}});
+  while (!race.is_over() && !race.is_eliminated(1)) {
+    std::vector<int64_t> times_ns;
+    for (const size_t i : race.NextRound()) times_ns.push_back(time_of(i, race.rounds()));
+    race.AddRound(times_ns);
+  }
+  EXPECT_TRUE(race.is_eliminated(1));
+  EXPECT_EQ(race.rounds(), 16);
+}
+
+// The default's time lies 3 % above the leader's, with intervals that overlap.
+TEST(RaceTest, ARaceOfTheLeaderAndTheDefaultEndsWhereTheRulesSay) {
+  const auto time_of = [](size_t choice, int32_t round) {
+    if (choice == 0) return 98'000 + (round * 5) % 11 * 1'000;
+    return 94'000 + (round * (choice == 1 ? 7 : 3)) % 13 * 1'000;
+  };
+  Race race(2, 0, RaceRules{.max_rounds = 40, .turns_by_default = 3});
+  RunToEnd(race, time_of);
+  EXPECT_EQ(race.rounds(), 24);
+  EXPECT_TRUE(race.is_racing(0));
+  Race longer(2, 0, RaceRules{.max_rounds = 40});
+  RunToEnd(longer, time_of);
+  EXPECT_EQ(longer.rounds(), 40);
+  Race with_rival(3, 0, RaceRules{.max_rounds = 40, .turns_by_default = 3});
+  RunToEnd(with_rival, time_of);
+  EXPECT_GT(with_rival.rounds(), 24) << "choice 2 may be faster than choice 1";
+}
+
 TEST(RaceTest, RoundsRotateTheirStart) {
   Race race(3, SIZE_MAX, RaceRules{});
   EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));

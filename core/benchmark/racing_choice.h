@@ -25,6 +25,8 @@ struct RacingChoice {
   int64_t warm_ns = 0;
   int64_t warm_skew_ns = 0;  // between the ranks' starts in it
   bool is_checked = false;   // and calibrated by an earlier heat of the cell
+  // A sample of one call begins with an untimed call, as those of several calls do.
+  bool adds_untimed_call = false;
   // The calls of a sample and their number; made when they are first needed.
   std::unique_ptr<TimedCalls> timed{};
   int32_t timed_repetitions = 0;

@@ -20,6 +20,9 @@ struct SharedSet {
   double busy_share = 1;
 };
 
+constexpr int64_t kObservedMinNs = 200'000'000;
+constexpr int64_t kObservedEachMinNs = 50'000'000;
+
 double Share(int64_t part_ns, int64_t capacity_ns) {
   return static_cast<double>(part_ns) / static_cast<double>(capacity_ns);
 }
@@ -28,7 +31,7 @@ double Share(int64_t part_ns, int64_t capacity_ns) {
 
 bool IsObserved(const std::string& usable, int64_t capacity_ns) {
   const auto processors = static_cast<int64_t>(ProcessorsIn(usable).size());
-  return processors > 0 && capacity_ns >= kObservedMinNs * processors;
+  return processors > 0 && capacity_ns >= std::max(kObservedMinNs, kObservedEachMinNs * processors);
 }
 
 std::optional<double> ForeignShare(std::span<const ProcessorUse> ranks) {

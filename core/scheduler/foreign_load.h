@@ -14,13 +14,12 @@ namespace cotune {
 // The largest share of their processors' time, 0 to 1, that the ranks did not use themselves.
 // Ranks that may use the same processors are counted together. Pure. Nothing if it is not known: a
 // rank has no times, the sets of two ranks overlap without being equal, or a set was observed for
-// less than kObservedMinNs on each of its processors, which the steps of the times are too coarse
-// for. Ranks on several hosts whose sets have the same names seem to use more of each, so that the
-// share is too small then.
-inline constexpr int64_t kObservedMinNs = 100'000'000;
+// too short a time (IsObserved). Ranks on several hosts whose sets have the same names seem to use
+// more of each, so that the share is too small then.
 std::optional<double> ForeignShare(std::span<const ProcessorUse> ranks);
 
-// Returns true if these processors were observed for long enough.
+// Returns true if these processors were observed for so long that the steps of their times, 10 ms
+// as a rule, hardly matter: 200 ms of all of them together, and 50 ms of each.
 bool IsObserved(const std::string& usable, int64_t capacity_ns);
 
 // A cell counts as unsteady from this share on. On idle machines it is 0.00 to 0.05; a busy loop

@@ -37,8 +37,10 @@ TEST(ForeignShareTest, UnknownTimesGiveNoShare) {
   EXPECT_EQ(Share({}), -1);
   EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"0-1", 0, 0, 0}}), -1) << "a rank has none";
   EXPECT_EQ(Share({{"", 0, 900 * kMs, 1000 * kMs}}), -1) << "the processors are not known";
-  EXPECT_EQ(Share({{"0", 0, 90 * kMs, 90 * kMs}}), -1) << "too short";
-  EXPECT_EQ(Share({{"0-3", 0, 390 * kMs, 390 * kMs}}), -1) << "too short on four processors";
+  EXPECT_EQ(Share({{"0", 0, 190 * kMs, 190 * kMs}}), -1) << "too short";
+  EXPECT_EQ(Share({{"0", 0, 200 * kMs, 200 * kMs}}), 1);
+  EXPECT_EQ(Share({{"0-15", 0, 790 * kMs, 790 * kMs}}), -1) << "too short on 16 processors";
+  EXPECT_EQ(Share({{"0-15", 0, 800 * kMs, 800 * kMs}}), 1);
   EXPECT_EQ(Share({{"0-1", 0, 900 * kMs, 1000 * kMs}, {"1-2", 0, 900 * kMs, 1000 * kMs}}), -1)
       << "one rank's time would count as foreign to the other";
 }
