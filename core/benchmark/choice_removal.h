@@ -31,9 +31,9 @@ class ChoiceRemoval {
     RacingChoice* failed[] = {&choice};
     return RemoveFirst(failed, failure, all.SomeFailedWith(ErrorCode::kInterrupted));
   }
-  // For choices whose samples followed each other without a step between them, in their order:
-  // removes the first for `failure`, and makes the groups of all anew, because a later one may have
-  // failed for what the first did to its group or to its ranks. is_interrupted: as above.
+  // For choices whose samples followed each other without a step between them: removes the first,
+  // which is at fault, for `failure`. Makes the groups of all anew: the others failed because of
+  // what it did to their groups or ranks. is_interrupted: as above.
   Status RemoveFirst(std::span<RacingChoice* const> failed, const Error& failure,
                      bool is_interrupted);
 

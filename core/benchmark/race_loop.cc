@@ -22,6 +22,8 @@ constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 // For many choices on host memory. Two of three samples may be spikes there, but then another one
 // of the choices that are as fast wins.
 constexpr EarlyCut kCutsOfMany[] = {{2, 1.5}, {3, 1.25}, {5, 1.15}};
+// For full samples of those that short ones have left.
+constexpr EarlyCut kCutsOfQualified[] = {{2, 1.25}, {3, 1.15}, {5, 1.08}};
 
 // Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
 constexpr int32_t kStagesOfRounds = 3;
@@ -77,9 +79,10 @@ RaceRules RulesOfRace(const BenchmarkParts& parts, size_t choices, Heat heat) {
     return rules;
   }
   const bool has_rounds_for_both = rules.max_rounds >= kStagesOfRounds * rules.min_rounds;
-  const bool has_many = has_rounds_for_both && choices > kFewChoicesMax;
-  if (has_many) rules.cuts.assign(std::begin(kCutsOfMany), std::end(kCutsOfMany));
-  if (has_many && heat != Heat::kSecondOfTwo) {
+  if (heat == Heat::kSecondOfTwo) {
+    rules.cuts.assign(std::begin(kCutsOfQualified), std::end(kCutsOfQualified));
+  } else if (has_rounds_for_both && choices > kFewChoicesMax) {
+    rules.cuts.assign(std::begin(kCutsOfMany), std::end(kCutsOfMany));
     rules.qualifying_rounds = rules.min_rounds;
     rules.only_qualifies = heat == Heat::kFirstOfTwo;
   }
@@ -229,29 +232,20 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
 StepRecord<TakenSamples> RaceLoop::TakeBatch(std::span<RacingChoice> choices, const Batch& batch,
                                              int64_t planned_start_ns) {
   StepRecord<TakenSamples> record;
-  std::vector<const RacingChoice*> failed;
   for (const Turn& turn : batch) {
     RacingChoice& choice = choices[turn.choice];
-    const bool has_aborted_group =
-        std::any_of(failed.begin(), failed.end(), [&](const RacingChoice* other) {
-          const auto& members = other->caller->members();
-          return std::any_of(members.begin(), members.end(), [&](const BackendMember* member) {
-            return choice.caller->Uses(*member);
-          });
-        });
     TakenSamples::Sample& sample = record.message.samples.emplace_back();
-    if (has_aborted_group) {
+    if (record.failure) {
+      choice.caller->Abort();
       sample.failure =
-          FailureOf(Fail(ErrorCode::kAborted, "a choice of the same group failed before it"));
+          FailureOf(Fail(ErrorCode::kAborted, "a sample before it failed on this rank"));
       continue;
     }
     const int64_t start_ns = planned_start_ns == 0 ? 0 : planned_start_ns + turn.begins_ns;
     StepRecord<TakenSample> taken = RecordOf<TakenSample>(
         runs_.CallTimed(choice, choice.verdict.repetitions, start_ns), runs_.SpanBeginNs());
-    sample = {taken.message.span, std::move(taken.failure)};
-    if (!sample.failure) continue;
-    failed.push_back(&choice);
-    if (!record.failure) record.failure = sample.failure;
+    sample = {taken.message.span, taken.failure};
+    record.failure = std::move(taken.failure);
   }
   return record;
 }
@@ -262,17 +256,14 @@ Result<std::vector<RaceLoop::Turn>> RaceLoop::FinishBatch(std::span<RacingChoice
                                                           int64_t planned_start_ns,
                                                           std::vector<int64_t>& times_ns) {
   std::vector<Turn> again;
-  std::vector<RacingChoice*> failed;
-  std::optional<Error> first_failure;
+  std::vector<FailedTurn> failed;
   bool is_interrupted = all.SomeFailedWith(ErrorCode::kInterrupted);
   for (size_t at = 0; at < batch.size(); ++at) {
     RacingChoice& choice = choices[batch[at].choice];
     const ExchangedRecords<TakenSample> of_ranks = SampleOfRanks(all, at);
     if (std::optional<Error> failure = of_ranks.FirstFailure()) {
       is_interrupted = is_interrupted || of_ranks.SomeFailedWith(ErrorCode::kInterrupted);
-      failed.push_back(&choice);
-      if (failed.size() > 1) again.push_back(batch[at]);
-      if (!first_failure) first_failure = std::move(failure);
+      failed.push_back({batch[at], std::move(*failure)});
       continue;
     }
     const SampleSpan sample = SpanOverRanks(of_ranks);
@@ -287,9 +278,19 @@ Result<std::vector<RaceLoop::Turn>> RaceLoop::FinishBatch(std::span<RacingChoice
     int64_t& fastest_ns = fastest_ns_[batch[at].choice];
     fastest_ns = fastest_ns == 0 ? time_ns : std::min(fastest_ns, time_ns);
   }
-  if (first_failure) {
-    COTUNE_RETURN_IF_ERROR(removal_.RemoveFirst(failed, *first_failure, is_interrupted));
-  }
+  if (failed.empty()) return again;
+  // A rank may be ahead of another one that its abort frees from a sample before.
+  const auto is_own_failure = [](const FailedTurn& each) {
+    return each.failure.code != ErrorCode::kAborted;
+  };
+  auto at_fault = std::find_if(failed.begin(), failed.end(), is_own_failure);
+  if (at_fault == failed.end()) at_fault = failed.begin();
+  std::rotate(failed.begin(), at_fault, at_fault + 1);
+  std::vector<RacingChoice*> failed_choices;
+  for (const FailedTurn& each : failed) failed_choices.push_back(&choices[each.turn.choice]);
+  COTUNE_RETURN_IF_ERROR(
+      removal_.RemoveFirst(failed_choices, failed.front().failure, is_interrupted));
+  for (size_t i = 1; i < failed.size(); ++i) again.push_back(failed[i].turn);
   return again;
 }
 

@@ -61,6 +61,10 @@ class RaceLoop {
     size_t choice = 0;      // its index
     int64_t begins_ns = 0;  // after the first of its batch
   };
+  struct FailedTurn {
+    Turn turn;
+    Error failure;
+  };
   // Samples that follow each other without a step between them.
   using Batch = std::vector<Turn>;
 
@@ -75,13 +79,12 @@ class RaceLoop {
   Result<ExchangedRecords<TakenSamples>> MeetBefore(const Batch& batch,
                                                     std::span<const RacingChoice> choices,
                                                     const StepRecord<TakenSamples>& record);
-  // This rank's samples. A choice that shares a group with one that has failed here is left out,
-  // as a failure: its group was aborted. The other ranks may be in any sample of the batch, so that
-  // this rank takes the rest of it with them.
+  // This rank's samples, up to the first that fails. It aborts the groups of the choices after it,
+  // because other ranks may wait for this one in any of them.
   StepRecord<TakenSamples> TakeBatch(std::span<RacingChoice> choices, const Batch& batch,
                                      int64_t planned_start_ns);
   // Writes the times of the batch and returns the turns to take again: samples that a rank started
-  // late, or that failed after another one. Removes the choice that failed first.
+  // late, or that failed for another one. Removes the choice that failed first by itself.
   Result<std::vector<Turn>> FinishBatch(std::span<RacingChoice> choices, const Batch& batch,
                                         const ExchangedRecords<TakenSamples>& all,
                                         int64_t planned_start_ns, std::vector<int64_t>& times_ns);
