@@ -1,6 +1,8 @@
 #include "core/benchmark/race_loop.h"
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -187,6 +189,75 @@ TEST(RaceLoopTest, FewChoicesOrFewRoundsHaveLongSamplesAlone) {
       EXPECT_FALSE(rules.only_qualifies);
     });
   }
+}
+
+// The samples of a round follow each other without a step between them, up to 20 ms of them.
+TEST(RaceLoopTest, LongSamplesShareFewReleases) {
+  CellScript script;
+  for (const char* name : {"a", "b", "c"}) {
+    script.choices.push_back(ChoiceOfCost(name, 9'000'000));
+  }
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 1, 9'000'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const int64_t before_ns = cell.steps.elapsed_ns();
+    const RaceRules rules{.max_rounds = 8, .cuts = {}, .limits = {}};
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    for (const RacingChoice& choice : cell.choices) {
+      EXPECT_THAT(choice.verdict.samples_ns, Each(9'000'000));
+      EXPECT_EQ(choice.verdict.samples_ns.size(), 8u);
+    }
+    // A step takes a millisecond: one before two samples, one before the third, one at the end.
+    EXPECT_EQ(cell.steps.elapsed_ns() - before_ns, 8 * 3 * 1'000'000);
+  });
+}
+
+// A choice after the one that failed was not run on the rank of the failure; it is measured again.
+TEST(RaceLoopTest, OnlyTheChoiceThatFailsFirstIsRemoved) {
+  CellScript script;
+  script.world_size = 3;
+  script.choices = {ChoiceOfCost("before", 10'000), ChoiceOfCost("failing", 10'000),
+                    ChoiceOfCost("after", 10'000)};
+  const auto launches = std::make_shared<std::atomic<int>>(0);
+  script.choices[1].launch_fails = [launches] { return ++*launches > 6; };
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 10, 10'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const RaceRules rules{.max_rounds = 8, .cuts = {}, .limits = {}};
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    EXPECT_TRUE(cell.choices[1].has_failed);
+    EXPECT_EQ(cell.choices[1].verdict.outcome, Outcome::kLaunchFailed);
+    for (const size_t i : {0, 2}) {
+      EXPECT_FALSE(cell.choices[i].has_failed) << i;
+      EXPECT_EQ(cell.choices[i].verdict.samples_ns.size(), 8u) << i;
+    }
+    EXPECT_EQ(cell.backend.groups_created, 2);
+  });
+}
+
+TEST(RaceLoopTest, TheSamplesOfTheCalibrationAreTheFirstRoundOfShortOnes) {
+  RunOnPreparedRanks(ManyChoices(), [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 10, 10'000);
+    for (RacingChoice& choice : cell.choices) {
+      choice.warm_ns = 77'000;
+      choice.warm_skew_ns = 7;
+    }
+    cell.choices[1].warm_ns = 0;
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kFirstOfTwo);
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    EXPECT_EQ(cell.choices[0].verdict.samples_ns.front(), 77'000);
+    EXPECT_EQ(cell.choices[0].verdict.skews_ns.front(), 7);
+    EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
+    EXPECT_EQ(cell.choices[1].verdict.samples_ns.size(), 7u) << "its calibration had no sample";
+    EXPECT_THAT(cell.choices[1].verdict.samples_ns, Each(10'100));
+  });
 }
 
 TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {

@@ -153,6 +153,23 @@ TEST(ProgramTuneTest, TheBestOfEachOfSeveralCollectivesAreCombined) {
   }
 }
 
+// The first heat has 17 choices, the second 9 more. The winner is checked again after it.
+TEST(ProgramTuneTest, TheSecondHeatChecksTheChoicesThatAreNewInIt) {
+  Tune tune = TuneOfSequence();
+  std::atomic<int> first_checks = 0;
+  std::atomic<int> second_checks = 0;
+  tune.on_step = [&](int rank, std::string_view step, int64_t /*deadline_ns*/) -> int64_t {
+    if (rank != 0 || step.find(" check ") == std::string_view::npos) return 0;
+    ++(step.find("combined") == std::string_view::npos ? first_checks : second_checks);
+    return 0;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+  }
+  EXPECT_EQ(first_checks, 17 + 1);
+  EXPECT_EQ(second_checks, 9 + 1);
+}
+
 // Both all_reduces have the same operand, so that one of them is enough.
 constexpr char kTwins[] =
     "%x = input f32 [R, 64]\n%a = all_reduce sum %x\n%b = all_reduce sum %x\n%y = relu %a\n"
