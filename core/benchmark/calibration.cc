@@ -87,6 +87,7 @@ bool SampleRepetitions::RaiseRepetitions(RacingChoice& choice, int64_t time_ns,
   const bool was_far_off = time_ns * 3 <= believed_ns * 2;
   if (!was_far_off || repetitions >= kFewRepetitions || wanted < 2 * repetitions) return false;
   repetitions = wanted;
+  choice.adds_untimed_call = is_short && NeedsUntimedCall(wanted, time_ns);
   choice.call_ns = time_ns;
   choice.verdict.skews_ns.clear();
   return true;
@@ -109,21 +110,21 @@ Status Calibration::Run(RacingChoice& choice) {
   choice.verdict.repetitions = repetitions_.CallsFor(choice.check_ns);
   const int32_t warm = repetitions_.WarmCalls(choice.check_ns);
   if (warm == 0) return {};
-  choice.adds_untimed_call = repetitions_.NeedsUntimedCall(warm, choice.check_ns);
+  const bool adds_untimed_call = repetitions_.NeedsUntimedCall(warm, choice.check_ns);
   COTUNE_TRY(const auto all,
-             steps_.Exchange("warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0),
-                                                         runs_.SpanBeginNs())));
+             steps_.Exchange(
+                 "warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0, adds_untimed_call),
+                                             runs_.SpanBeginNs())));
   if (const std::optional<Error> failure = all.FirstFailure()) {
     return removal_.RemoveFailed(choice, all, *failure);
   }
   choice.call_ns = std::max<int64_t>(1, LongestSpanNs(all) / warm);
-  if (warm > 1 || choice.adds_untimed_call) {
+  if (warm > 1 || adds_untimed_call) {
     const SampleSpan sample = SpanOverRanks(all);
     choice.warm_ns = std::max<int64_t>(1, sample.span_ns / warm);
     choice.warm_skew_ns = sample.skew_ns;
   }
   choice.verdict.repetitions = repetitions_.CallsFor(choice.call_ns);
-  choice.adds_untimed_call = false;
   return {};
 }
 

@@ -68,7 +68,7 @@ Result<TimedSpan> ChoiceRuns::CallOnce(RacingChoice& choice) {
 }
 
 Result<TimedSpan> ChoiceRuns::CallTimed(RacingChoice& choice, int32_t repetitions,
-                                        int64_t start_elapsed_ns) {
+                                        int64_t start_elapsed_ns, bool adds_untimed_call) {
   int64_t start_ns = start_elapsed_ns == 0 ? 0 : steps_.job_begin_ns() + start_elapsed_ns;
   // All ranks have the release of the last step in common.
   if (parts_.device.aligns_ranks()) start_ns = steps_.elapsed_ns();
@@ -80,7 +80,7 @@ Result<TimedSpan> ChoiceRuns::CallTimed(RacingChoice& choice, int32_t repetition
       choice.timed = std::move(timed);
       choice.timed_repetitions = repetitions;
     }
-    if (choice.adds_untimed_call && repetitions == 1) {
+    if (adds_untimed_call) {
       COTUNE_RETURN_IF_ERROR(choice.timed->Run(0, arguments.deadline_ns));
     }
     return choice.timed->Run(start_ns, arguments.deadline_ns);

@@ -29,7 +29,12 @@ class ChoiceRuns {
   // `repetitions` calls in a row as a sample has them, on each copy of the operands in turn,
   // beginning start_elapsed_ns after the job's begin (0: at once). A device that lines the ranks up
   // needs no start time.
-  Result<TimedSpan> CallTimed(RacingChoice& choice, int32_t repetitions, int64_t start_elapsed_ns);
+  Result<TimedSpan> CallTimed(RacingChoice& choice, int32_t repetitions, int64_t start_elapsed_ns) {
+    return CallTimed(choice, repetitions, start_elapsed_ns, false);
+  }
+  // The same; adds_untimed_call: after a call that is not timed, on one copy of the operands.
+  Result<TimedSpan> CallTimed(RacingChoice& choice, int32_t repetitions, int64_t start_elapsed_ns,
+                              bool adds_untimed_call);
   // The job's begin on the clock of spans; a device that lines the ranks up counts from their
   // common start.
   int64_t SpanBeginNs() const { return parts_.device.aligns_ranks() ? 0 : steps_.job_begin_ns(); }

@@ -31,9 +31,9 @@ constexpr int32_t kStagesOfRounds = 3;
 // Short samples save less than they cost if they have few choices to eliminate.
 constexpr size_t kFewChoicesMax = 12;
 
-// A release of the ranks is cheap beside samples that take longer than this together, and a user
-// who asks to stop waits for the end of them.
-constexpr int64_t kBatchMaxNs = 20'000'000;
+// A release of the ranks takes little beside samples that take so long together. On busy cores, a
+// rank that runs for longer without waiting is preempted in the middle of a sample.
+constexpr int64_t kBatchMaxNs = 2'000'000;
 
 // Between the end of a sample by its expected time and the untimed call of the next.
 constexpr int64_t kPauseNs = 5'000;
@@ -243,7 +243,8 @@ StepRecord<TakenSamples> RaceLoop::TakeBatch(std::span<RacingChoice> choices, co
     }
     const int64_t start_ns = planned_start_ns == 0 ? 0 : planned_start_ns + turn.begins_ns;
     StepRecord<TakenSample> taken = RecordOf<TakenSample>(
-        runs_.CallTimed(choice, choice.verdict.repetitions, start_ns), runs_.SpanBeginNs());
+        runs_.CallTimed(choice, choice.verdict.repetitions, start_ns, choice.adds_untimed_call),
+        runs_.SpanBeginNs());
     sample = {taken.message.span, taken.failure};
     record.failure = std::move(taken.failure);
   }

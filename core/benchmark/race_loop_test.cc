@@ -191,14 +191,14 @@ TEST(RaceLoopTest, FewChoicesOrFewRoundsHaveLongSamplesAlone) {
   }
 }
 
-// The samples of a round follow each other without a step between them, up to 20 ms of them.
+// The samples of a round follow each other without a step between them, up to 2 ms of them.
 TEST(RaceLoopTest, LongSamplesShareFewReleases) {
   CellScript script;
   for (const char* name : {"a", "b", "c"}) {
-    script.choices.push_back(ChoiceOfCost(name, 9'000'000));
+    script.choices.push_back(ChoiceOfCost(name, 900'000));
   }
   RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
-    SetRepetitions(cell, 1, 9'000'000);
+    SetRepetitions(cell, 1, 900'000);
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
@@ -206,7 +206,7 @@ TEST(RaceLoopTest, LongSamplesShareFewReleases) {
     const RaceRules rules{.max_rounds = 8, .cuts = {}, .limits = {}};
     ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
     for (const RacingChoice& choice : cell.choices) {
-      EXPECT_THAT(choice.verdict.samples_ns, Each(9'000'000));
+      EXPECT_THAT(choice.verdict.samples_ns, Each(900'000));
       EXPECT_EQ(choice.verdict.samples_ns.size(), 8u);
     }
     // A step takes a millisecond: one before two samples, one before the third, one at the end.

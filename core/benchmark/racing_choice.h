@@ -25,7 +25,7 @@ struct RacingChoice {
   int64_t warm_ns = 0;
   int64_t warm_skew_ns = 0;  // between the ranks' starts in it
   bool is_checked = false;   // and calibrated by an earlier heat of the cell
-  // A sample of one call begins with an untimed call, as those of several calls do.
+  // Its samples in a race, of one call each, begin with an untimed call, as those of several do.
   bool adds_untimed_call = false;
   // The calls of a sample and their number; made when they are first needed.
   std::unique_ptr<TimedCalls> timed{};
