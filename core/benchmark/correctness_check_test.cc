@@ -136,6 +136,20 @@ TEST(CorrectnessCheckTest, TimedCallsInPlaceAfterACheckStayFinite) {
   }
 }
 
+// A second call would read the result of the first.
+TEST(CorrectnessCheckTest, TheCheckOfTimedCallsInPlaceHasNoUntimedCall) {
+  CellScript script;
+  script.in_place = true;
+  script.choices = {ChoiceOfCost("right", 1000)};
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    CorrectnessCheck check = CheckOf(cell);
+    cell.choices[0].adds_untimed_call = true;
+    ASSERT_TRUE(check.Run(cell.choices[0], CheckBy::kTimedCalls).has_value());
+    EXPECT_FALSE(cell.choices[0].has_failed) << cell.choices[0].verdict.reason;
+    EXPECT_EQ(cell.choices[0].verdict.wrong_elements, 0u);
+  });
+}
+
 TEST(CorrectnessCheckTest, AnInterruptedCallSaysNothingAboutTheChoice) {
   CellScript script;
   script.choices = {ChoiceOfCost("failing", 1000)};
