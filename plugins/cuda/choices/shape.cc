@@ -289,7 +289,7 @@ double FlaggedUs(double bytes_out, double stages, uint64_t work_bytes, const Sha
 
 // The rounds of a block that adds up take longer: it reads what it adds, and sends the sums. The
 // link and the blocks each wait for the other now and then. Fitted to all_reduces of 16, 32 and 64
-// MB on 2 H200, in chunks of 4 to 32 KiB on 64 and 128 blocks: all but one within 8 %.
+// MB on 2 H200, in chunks of 4 to 32 KiB on 64 and 128 blocks: all within 9 %.
 double ReducedRoundsUs(double bytes_out, uint64_t work_bytes, const Shape& shape) {
   constexpr double kRoundUs = 4.2;
   constexpr double kReducedBytesPerUs = 11'300;  // by a block

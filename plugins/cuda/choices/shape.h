@@ -10,7 +10,7 @@
 namespace cotune::cuda {
 
 inline constexpr int kGridBlocksMax = 256;
-inline constexpr int kBatchBlocksMax = 512;  // of kBatchedLeafModel
+inline constexpr int kBatchBlocksMax = 512;  // the same for kBatchedLeafModel
 
 // How a kernel is launched, as far as its choice says so.
 struct Shape {

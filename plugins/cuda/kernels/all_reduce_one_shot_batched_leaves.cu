@@ -1,7 +1,7 @@
 // all_reduce_one_shot_leaves.cu for large data: a thread waits for all its leaves of a step at
-// once, and then reads back at once the slots that it has emptied. Whether leaves are aligned and
-// full is decided once, for all of them: loads are in flight together then, which a branch for each
-// leaf would prevent. (Small data takes longer so, because the first load waits for what decides.)
+// once, and then reads back at once the slots that it has emptied. A launch decides once if all
+// leaves are aligned and full: loads are in flight together then, which a branch for each leaf
+// would prevent. (Small data takes longer so, because the first load waits for what decides.)
 #include "leaf_region.cuh"
 #include "region.cuh"
 

@@ -52,8 +52,8 @@ struct LeafChunks {
   }
 };
 
-// How a thread reads and writes the callers' leaves of a chunk: several at a time if all of them
-// are aligned and full. If a branch for each leaf decided that, loads would wait for one another.
+// A thread reads and writes several of the callers' leaves at a time if all of a chunk are aligned
+// and full. If a branch for each leaf decided that, loads would wait for one another.
 struct WholeLeaves : FullLeaf {
   static constexpr int kAtOnce = kLeavesAtOnce;
 };

@@ -71,7 +71,7 @@ __device__ __forceinline__ SideAt<Side> At(const PieceArguments<kOperands, kPiec
   return {{{{a, piece * (kOperands / kPieces)}}}, PlaceOf<false>(of_piece, a.elements[piece])};
 }
 
-// How a leaf of callers' arrays is read and written: as vectors, because it is known to be aligned
+// Leaves of callers' arrays are read and written as vectors, because they are known to be aligned
 // and full, or as each leaf allows.
 struct FullLeaf {
   static constexpr bool kIsFull = true;
