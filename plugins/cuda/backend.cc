@@ -116,7 +116,7 @@ class Backend {
   using Part = CudaPart;
 
   static constexpr char kName[] = "cuda";
-  static constexpr char kVersion[] = "1.10.0";
+  static constexpr char kVersion[] = "1.11.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_CUDA;
   static constexpr int kRanksMax = cuda::kRanksMax;
   // Memory is mapped through descriptors that travel over a Unix socket.

@@ -56,6 +56,12 @@ std::string NeedsBytesForTwoShot(const Problem& problem) {
   return NotBelow(kBytesMin, "two exchanges cost more than one");
 }
 
+std::string NeedsBytesForBatches(const Problem& problem) {
+  constexpr uint64_t kBytesMin = 4 << 20;
+  if (ProblemBytes(problem) >= kBytesMin) return "";
+  return NotBelow(kBytesMin, "a thread without much data gains nothing by waiting for all of it");
+}
+
 std::string NeedsBytesForFlags(const Problem& problem) {
   constexpr uint64_t kBytesMin = 1 << 20;
   if (ProblemBytes(problem) >= kBytesMin) return "";
@@ -97,6 +103,10 @@ std::string NeedsBytesForSegments(const Problem& problem) {
   constexpr uint64_t kBytesMin = 32 << 20;
   if (ProblemBytes(problem) >= kBytesMin) return "";
   return NotBelow(kBytesMin, "its copies cost time of their own");
+}
+
+std::string NeedsTwoRanks(const Problem& problem) {
+  return problem.world_size == 2 ? "" : "more ranks than two send less in two exchanges";
 }
 
 std::string NeedsThreeRanksToPassOn(const Problem& problem) {

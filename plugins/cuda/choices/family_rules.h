@@ -17,6 +17,7 @@ std::string NeedsNoSpareBits(const sdk::Problem& problem);
 std::string NeedsFewBytesForOneShot(const sdk::Problem& problem);
 std::string NeedsFewBytesForOneSender(const sdk::Problem& problem);
 std::string NeedsBytesForTwoShot(const sdk::Problem& problem);
+std::string NeedsBytesForBatches(const sdk::Problem& problem);
 std::string NeedsBytesForFlags(const sdk::Problem& problem);
 std::string NeedsBytesForBarriers(const sdk::Problem& problem);
 std::string NeedsBytesForRing(const sdk::Problem& problem);
@@ -24,6 +25,8 @@ std::string NeedsBytesForTree(const sdk::Problem& problem);
 std::string NeedsBytesForCopies(const sdk::Problem& problem);
 std::string NeedsBytesForSegments(const sdk::Problem& problem);
 
+// One exchange sends as many bytes as two.
+std::string NeedsTwoRanks(const sdk::Problem& problem);
 // Ranks besides the sender and one receiver.
 std::string NeedsThreeRanksToPassOn(const sdk::Problem& problem);
 std::string NeedsThreeRanksForTree(const sdk::Problem& problem);

@@ -1,6 +1,7 @@
 #include "plugins/cuda/choices/shape.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 
@@ -91,13 +92,20 @@ uint64_t BlocksFor(uint64_t packs, int threads, int unroll) {
   return CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
 }
 
-int FittedStepBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
+// A thread has `unroll` units of unit_packs at once, and the problem a pack for each unit.
+int FittedBlocks(const Problem& problem, Shares shares, int threads, int unroll, int blocks_max,
+                 uint64_t unit_packs = 1) {
   const uint64_t blocks = BlocksFor(WorkPacks(problem, shares), threads, unroll);
-  Shape shape{.blocks = static_cast<int>(std::clamp<uint64_t>(blocks, 1, kGridBlocksMax)),
+  Shape shape{.blocks = static_cast<int>(
+                  std::clamp<uint64_t>(blocks, 1, static_cast<uint64_t>(blocks_max))),
               .threads = threads,
               .unroll = unroll};
-  while (shape.blocks > 1 && !StepFits(problem, shares, shape)) --shape.blocks;
+  while (shape.blocks > 1 && !StepFits(problem, shares, shape, unit_packs)) --shape.blocks;
   return shape.blocks;
+}
+
+int FittedStepBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
+  return FittedBlocks(problem, shares, threads, unroll, kGridBlocksMax);
 }
 
 // Shapes that give every thread 1, 2 or 4 packs at once, from one block up to as many as there is
@@ -150,11 +158,36 @@ bool CanRunLeaves(const Problem& problem, Shares shares, const Shape& shape) {
 }
 
 int FittedLeafBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
-  Shape shape{.blocks = FittedStepBlocks(PackForEachLeaf(problem), shares, threads, unroll),
-              .threads = threads,
-              .unroll = unroll};
-  while (shape.blocks > 1 && !StepFits(problem, shares, shape, LeafPacks(problem))) --shape.blocks;
-  return shape.blocks;
+  return FittedBlocks(PackForEachLeaf(problem), shares, threads, unroll, kGridBlocksMax,
+                      LeafPacks(problem));
+}
+
+bool CanRunBatches(const Problem& problem, Shares shares, const Shape& shape) {
+  Shape small = shape;
+  small.blocks = std::min(shape.blocks, kGridBlocksMax);
+  return IsCompiledFor(small) && shape.blocks <= kBatchBlocksMax && shape.chunk_bytes == 0 &&
+         StepFits(problem, shares, shape, LeafPacks(problem));
+}
+
+int FittedBatchBlocks(const Problem& problem, Shares shares, int threads, int unroll) {
+  return FittedBlocks(PackForEachLeaf(problem), shares, threads, unroll, kBatchBlocksMax,
+                      LeafPacks(problem));
+}
+
+// tp_linear of 32 MB in bf16 on 2 H200: 97.6, 99.5 and 100.3 us in this order; 108 with 128 blocks,
+// and 99.8 with 512 blocks of 256 threads.
+std::vector<Shape> BatchShapes(const Problem& problem, Shares shares) {
+  constexpr Shape kShapes[] = {{kBatchBlocksMax, 512, 2}, {256, 512, 2}, {kBatchBlocksMax, 512, 1}};
+  std::vector<Shape> shapes;
+  for (Shape shape : kShapes) {
+    const int fitted = FittedBatchBlocks(problem, shares, shape.threads, shape.unroll);
+    const uint64_t leaves = WorkPacks(PackForEachLeaf(problem), shares);
+    shape.is_fitted = fitted <= shape.blocks && static_cast<uint64_t>(fitted) ==
+                                                    BlocksFor(leaves, shape.threads, shape.unroll);
+    shape.blocks = std::min(shape.blocks, fitted);
+    Add(shape, problem, shares, kBatchedLeafModel, shapes);
+  }
+  return shapes;
 }
 
 // Few of the shapes of the plain kernels, because each region has kernels of its own to compile:
@@ -200,11 +233,15 @@ std::vector<Shape> FlaggedShapes(const Problem& problem, Shares shares) {
   const bool passes_on = shares == Shares::kOfReceivers;
   ForEachGrid(problem, shares, [&](int blocks, uint64_t block_bytes) {
     const bool is_large = block_bytes * static_cast<uint64_t>(blocks) >= (8 << 20);
+    // all_reduce on 2 H200 takes 55.0, 55.8 and 64.8 us for 16 MB in chunks of 32, 16 and 8 KiB on
+    // the largest grid, and 195, 198 and 221 us for 64 MB (4 KiB: 349).
+    const bool has_large_chunks = shares == Shares::kOfRanks && block_bytes >= (64 << 10);
     for (const int chunk_bytes : {4 << 10, 8 << 10, 16 << 10, 32 << 10}) {
       const auto round_bytes = static_cast<uint64_t>(blocks) * static_cast<uint64_t>(chunk_bytes);
       // A round of all_reduce sends twice as much.
       const uint64_t least = passes_on ? kRoundBytesMin : kRoundBytesMin / 2;
-      const bool has_few = has_stages && blocks == 128 && block_bytes < (1 << 20);
+      const bool has_few =
+          has_stages && blocks == 128 && block_bytes < (1 << 20) && !has_large_chunks;
       if (chunk_bytes == (4 << 10) ? !has_few : chunk_bytes == (32 << 10) && has_few) continue;
       if (has_stages && (is_large || passes_on) && round_bytes < least &&
           static_cast<uint64_t>(chunk_bytes) < block_bytes) {
@@ -250,6 +287,25 @@ double FlaggedUs(double bytes_out, double stages, uint64_t work_bytes, const Sha
   return (rounds + stages) * std::max(link_us, block_us);
 }
 
+// The rounds of a block that adds up take longer: it reads what it adds, and sends the sums. The
+// link and the blocks each wait for the other now and then. Fitted to all_reduces of 16, 32 and 64
+// MB on 2 H200, in chunks of 4 to 32 KiB on 64 and 128 blocks: all within 9 %.
+double ReducedRoundsUs(double bytes_out, uint64_t work_bytes, const Shape& shape) {
+  constexpr double kRoundUs = 4.2;
+  constexpr double kReducedBytesPerUs = 11'300;  // by a block
+  constexpr double kFirstAndLastUs = 7.5;
+  const auto rounds = static_cast<double>(CeilDivide(
+      work_bytes, static_cast<uint64_t>(shape.blocks) * static_cast<uint64_t>(shape.chunk_bytes)));
+  const double link_us = bytes_out / rounds / kPlainBytesPerUs;
+  const double block_us = kRoundUs + bytes_out / rounds / shape.blocks / kReducedBytesPerUs;
+  // A maximum with a round edge. Roots have the same bits on all machines.
+  const double link_squared = link_us * link_us;
+  const double block_squared = block_us * block_us;
+  const double round_us =
+      std::sqrt(std::sqrt(link_squared * link_squared + block_squared * block_squared));
+  return kFirstAndLastUs + rounds * round_us;
+}
+
 // Returns the bytes that a rank sends. In shares, the root sends each of them once, and their
 // receivers pass on as much.
 double BytesOut(const Problem& problem, Shares shares) {
@@ -269,8 +325,17 @@ double StepCostUs(const Problem& problem, Shares shares, const Shape& /*shape*/)
   return kLaunchUs + Hops(problem, shares) * kExchangeUs + BytesOut(problem, shares) / kBytesPerUs;
 }
 
+// All leaves of a thread are on their way while it waits, so that the link carries a little more.
+double BatchCostUs(const Problem& problem, Shares shares, const Shape& /*shape*/) {
+  constexpr double kBytesPerUs = 355'000;
+  return kLaunchUs + kExchangeUs + BytesOut(problem, shares) / kBytesPerUs;
+}
+
 double FlaggedCostUs(const Problem& problem, Shares shares, const Shape& shape) {
   const uint64_t work_bytes = std::max<uint64_t>(1, WorkPacks(problem, shares) * kPackBytes);
+  if (shares == Shares::kOfRanks) {
+    return kLaunchUs + ReducedRoundsUs(BytesOut(problem, shares), work_bytes, shape);
+  }
   return kLaunchUs + FlaggedUs(BytesOut(problem, shares), Hops(problem, shares), work_bytes, shape);
 }
 
@@ -287,6 +352,8 @@ const ShapeModel kStepModel{ShapeModel::Parameters::kGrid, StepShapes, CanRunSte
                             FittedStepBlocks};
 const ShapeModel kLeafModel{ShapeModel::Parameters::kGrid, LeafShapes, CanRunLeaves, StepCostUs,
                             FittedLeafBlocks};
+const ShapeModel kBatchedLeafModel{ShapeModel::Parameters::kGrid, BatchShapes, CanRunBatches,
+                                   BatchCostUs, FittedBatchBlocks};
 const ShapeModel kFlaggedModel{ShapeModel::Parameters::kGridAndChunk, FlaggedShapes, CanRunFlagged,
                                FlaggedCostUs};
 const ShapeModel kZeroCopyModel{ShapeModel::Parameters::kGrid, ZeroCopyShapes, CanRunZeroCopy,

@@ -10,15 +10,16 @@
 namespace cotune::cuda {
 
 inline constexpr int kGridBlocksMax = 256;
+inline constexpr int kBatchBlocksMax = 512;  // the same for kBatchedLeafModel
 
 // How a kernel is launched, as far as its choice says so.
 struct Shape {
-  int blocks = 1;       // at most kGridBlocksMax
+  int blocks = 1;       // at most kGridBlocksMax, or kBatchBlocksMax
   int threads = 512;    // of a block
   int unroll = 1;       // packs of a thread at once
   int chunk_bytes = 0;  // of kernels that have chunks: see KernelArguments; else 0
-  // `blocks` covers the whole problem in one step, as far as kGridBlocksMax and scratch allow. The
-  // name of the choice has "blocks=fit" instead of a number, so that the winner of one size has
+  // `blocks` covers the whole problem in one step, as far as the largest grid and scratch allow.
+  // The name of the choice has "blocks=fit" instead of a number, so that the winner of one size has
   // enough blocks at others.
   bool is_fitted = false;
 
@@ -46,15 +47,16 @@ struct ShapeModel {
   bool (*can_run)(const sdk::Problem& problem, Shares shares, const Shape& shape);
   // A rough price in microseconds: exchanges one after the other, and bytes over the link.
   double (*cost_us)(const sdk::Problem& problem, Shares shares, const Shape& shape);
-  // Blocks of that many threads and packs that cover the problem in one step, as far as
-  // kGridBlocksMax and scratch allow. nullptr: the grid of this kernel is not fitted to the
-  // problem.
+  // Blocks of that many threads and packs that cover the problem in one step, as far as the largest
+  // grid and scratch allow. nullptr: the grid of this kernel is not fitted to the problem.
   int (*fitted_blocks)(const sdk::Problem& problem, Shares shares, int threads,
                        int unroll) = nullptr;
 };
 
-extern const ShapeModel kStepModel;      // data says itself when it is there
-extern const ShapeModel kLeafModel;      // the same, with operations on each leaf of 8 elements
+extern const ShapeModel kStepModel;  // data says itself when it is there
+extern const ShapeModel kLeafModel;  // the same, with operations on each leaf of 8 elements
+// The same for large data, with larger grids.
+extern const ShapeModel kBatchedLeafModel;
 extern const ShapeModel kFlaggedModel;   // chunks behind flags
 extern const ShapeModel kZeroCopyModel;  // callers' buffers between two rounds of flags
 

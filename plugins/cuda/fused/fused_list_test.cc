@@ -219,6 +219,65 @@ TEST(FusedListTest, AChoiceOfAnotherSizeIsFoundByItsName) {
                    .has_value());
 }
 
+// An all_reduce of so many bytes of bf16 with a bias and a relu.
+LeafRegion BiasRegion(uint64_t bytes, int world_size) {
+  return LeafRegionAt({"bias", ProgramGraph::Parse("program p\n%x = input bf16 [R, 8192]\n"
+                                                   "%b = input bf16 [1, 8192]\n"
+                                                   "%s = all_reduce sum %x\n%z = add %s, %b\n"
+                                                   "%y = relu %z\nreturn %y\n")
+                                   ->Lower()},
+                      bytes / (2 * 8192), world_size);
+}
+std::vector<Choice> ChoicesOf(const LeafRegion& region, std::string_view name) {
+  std::vector<Choice> choices = ListFused(region, {.has_pdl = true}).value();
+  std::erase_if(choices, [&](const Choice& each) { return !each.name.starts_with(name); });
+  return choices;
+}
+
+constexpr std::string_view kBatched = "one_shot_batched_leaves";
+
+TEST(FusedListTest, BatchesAreForLargeDataOfTwoRanks) {
+  const std::vector<Choice> small = ChoicesOf(BiasRegion(2 << 20, 2), kBatched);
+  ASSERT_EQ(small.size(), 1u);
+  EXPECT_THAT(small.front().reason, HasSubstr("not offered below 4194304 bytes"));
+  const std::vector<Choice> of_four = ChoicesOf(BiasRegion(64 << 20, 4), kBatched);
+  ASSERT_EQ(of_four.size(), 1u);
+  EXPECT_THAT(of_four.front().reason, HasSubstr("more ranks than two"));
+  for (const uint64_t bytes : {4 << 20, 16 << 20, 64 << 20}) {
+    const std::vector<Choice> large = ChoicesOf(BiasRegion(bytes, 2), kBatched);
+    EXPECT_GE(large.size(), 2u);
+    for (const Choice& choice : large) {
+      EXPECT_EQ(choice.reason, "") << choice.name;
+      // It runs at smaller sizes, too, where it is not listed.
+      EXPECT_TRUE(FindFused(BiasRegion(1 << 20, 2), choice.name, {.has_pdl = true}).has_value());
+    }
+  }
+  const std::vector<Choice> largest = ChoicesOf(BiasRegion(64 << 20, 2), kBatched);
+  EXPECT_EQ(largest.front().blocks, kBatchBlocksMax);
+  EXPECT_FALSE(FindFused(BiasRegion(64 << 20, 2),
+                         "one_shot_batched_leaves?blocks=513&pdl=1&threads=512&transport=lamport"
+                         "&unroll=1",
+                         {.has_pdl = true})
+                   .has_value());
+}
+
+// A tune races the cheapest choices of a region, and of each family the cheapest one first.
+TEST(FusedListTest, TheChoicesThatWonOnTwoRanksAreTheCheapest) {
+  for (const uint64_t bytes : {8 << 20, 16 << 20, 32 << 20, 64 << 20}) {
+    std::vector<Choice> choices = ListFused(BiasRegion(bytes, 2), {.has_pdl = true}).value();
+    std::erase_if(choices, [](const Choice& each) { return !each.reason.empty(); });
+    std::stable_sort(choices.begin(), choices.end(),
+                     [](const Choice& a, const Choice& b) { return a.cost_us < b.cost_us; });
+    EXPECT_TRUE(choices.front().name.starts_with(kBatched)) << choices.front().name;
+    const auto flagged = std::find_if(choices.begin(), choices.end(), [](const Choice& each) {
+      return each.spec.transport == "flagged";
+    });
+    ASSERT_NE(flagged, choices.end());
+    EXPECT_EQ(flagged->blocks, 128);
+    EXPECT_GE(flagged->chunk_bytes, 16 << 10);
+  }
+}
+
 uint64_t LeavesOfThread(const LeafRegion& region, const KernelSpec& spec) {
   if (!region.has_rows()) return static_cast<uint64_t>(spec.unroll);
   const auto columns_at_once = static_cast<uint64_t>(8 * spec.row_threads * spec.row_blocks);
@@ -285,7 +344,7 @@ TEST(FusedListTest, EverySourceIsUsedByAFamily) {
   for (const KernelFile& file : kKernelFiles) {
     if (std::string_view(file.name).ends_with("_leaves.cu")) unused.insert(file.name);
   }
-  EXPECT_EQ(unused.size(), 3u);
+  EXPECT_EQ(unused.size(), 4u);
   for (const KernelFamily& family : FusedFamilies()) unused.erase(family.source);
   EXPECT_THAT(unused, IsEmpty());
 }

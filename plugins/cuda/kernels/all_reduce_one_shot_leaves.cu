@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kLeafResidentBlocks
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
-      if (base + at < leaves) LoadSource(source, base + at, a.count, own[u]);
+      if (base + at < leaves) LoadSource(AnyLeaf(), source, base + at, a.count, own[u]);
     }
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kLeafResidentBlocks
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
-      if (base + at < leaves) operands[u] = LoadSink(sink, base + at, a.count);
+      if (base + at < leaves) operands[u] = LoadSink(AnyLeaf(), sink, base + at, a.count);
     }
     if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kLeafResidentBlocks
       const auto slot = [&](int peer, int p) { return scratch + slot_at(peer, p, at); };
       Pack sum[kLeafPacks];
       if (!ReduceLeaf(a, slot, own[u], sum, launch, is_last, budget, u == 0)) return;
-      StoreSink(sink, base + at, a.count, operands[u], sum);
+      StoreSink(AnyLeaf(), sink, base + at, a.count, operands[u], sum);
     }
   }
   launch.End();

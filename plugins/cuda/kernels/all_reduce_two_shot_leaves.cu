@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
         if (!is_in(peer, at)) continue;
         Pack packs[kLeafPacks];
-        LoadSource(source, index(peer, at), a.count, packs);
+        LoadSource(AnyLeaf(), source, index(peer, at), a.count, packs);
         unsigned char* const to = launch.Scratch(peer);
 #pragma unroll
         for (int p = 0; p < kLeafPacks; ++p) Transport::Send(to + slot_at(a.rank, p, at), packs[p]);
@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
       if (!is_in(a.rank, at)) continue;
       Pack own[kLeafPacks];
-      LoadSource(source, index(a.rank, at), a.count, own);
-      const Sink::Operands operands = LoadSink(sink, index(a.rank, at), a.count);
+      LoadSource(AnyLeaf(), source, index(a.rank, at), a.count, own);
+      const Sink::Operands operands = LoadSink(AnyLeaf(), sink, index(a.rank, at), a.count);
       const auto slot = [&](int peer, int p) { return scratch + slot_at(peer, p, at); };
       Pack sum[kLeafPacks];
       if (!ReduceLeaf(a, slot, own, sum, launch, is_last, budget, u == 0)) return;
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
         for (int p = 0; p < kLeafPacks; ++p) Transport::Send(to + slot_at(a.rank, p, at), sum[p]);
       }
-      StoreSink(sink, index(a.rank, at), a.count, operands, sum);
+      StoreSink(AnyLeaf(), sink, index(a.rank, at), a.count, operands, sum);
     }
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       for (int q = 0; q < kPeers; ++q) {
         const int owner = PeerAt(q, a.rank);
         if (kLoadsEarly && is_in(owner, at))
-          operands[q] = LoadSink(sink, index(owner, at), a.count);
+          operands[q] = LoadSink(AnyLeaf(), sink, index(owner, at), a.count);
       }
       Pack received[kPeers * kLeafPacks];
       const auto slot = [&](int peer, int p) { return scratch + sums + slot_at(peer, p, at); };
@@ -88,11 +88,11 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       for (int q = 0; q < kPeers; ++q) {
         if (!sends(q)) continue;
         const unsigned long long leaf = index(PeerAt(q, a.rank), at);
-        if (!kLoadsEarly) operands[q] = LoadSink(sink, leaf, a.count);
+        if (!kLoadsEarly) operands[q] = LoadSink(AnyLeaf(), sink, leaf, a.count);
         Pack sum[kLeafPacks];
 #pragma unroll
         for (int p = 0; p < kLeafPacks; ++p) sum[p] = received[p * kPeers + q];
-        StoreSink(sink, leaf, a.count, operands[q], sum);
+        StoreSink(AnyLeaf(), sink, leaf, a.count, operands[q], sum);
       }
     }
   }

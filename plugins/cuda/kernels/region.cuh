@@ -7,9 +7,11 @@
 namespace cotune::cuda {
 
 // One leaf of the collective's operand, as the peers see it.
-__device__ __forceinline__ void LoadSource(const SourceArguments& a, unsigned long long leaf,
-                                           unsigned long long elements, Pack (&packs)[kLeafPacks]) {
-  const Leaf<Reduced> loaded = LeafOfSource(a, leaf, elements);
+template <typename Access>
+__device__ __forceinline__ void LoadSource(Access access, const SourceArguments& a,
+                                           unsigned long long leaf, unsigned long long elements,
+                                           Pack (&packs)[kLeafPacks]) {
+  const Leaf<Reduced> loaded = LeafOfSource(access, a, leaf, elements);
 #pragma unroll
   for (int p = 0; p < kLeafPacks; ++p) packs[p] = Transport::Sendable(PackOf(loaded, p));
 }

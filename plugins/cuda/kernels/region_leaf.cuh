@@ -71,11 +71,41 @@ __device__ __forceinline__ SideAt<Side> At(const PieceArguments<kOperands, kPiec
   return {{{{a, piece * (kOperands / kPieces)}}}, PlaceOf<false>(of_piece, a.elements[piece])};
 }
 
+// Leaves of callers' arrays are read and written as vectors, because they are known to be aligned
+// and full, or as each leaf allows.
+struct FullLeaf {
+  static constexpr bool kIsFull = true;
+};
+struct AnyLeaf {
+  static constexpr bool kIsFull = false;
+};
+
+// True if the `count` leaves from `first` on are full.
+template <int kOperands>
+__device__ __forceinline__ bool AreLeavesFull(const PartArguments<kOperands>&,
+                                              unsigned long long elements, unsigned long long first,
+                                              unsigned long long count) {
+  const unsigned long long end = elements / kLeafColumns;  // that of full leaves
+  return elements % kLeafColumns == 0 || end < first || end - first >= count;
+}
+template <int kOperands, int kPieces>
+__device__ __forceinline__ bool AreLeavesFull(const PieceArguments<kOperands, kPieces>& a,
+                                              unsigned long long, unsigned long long first,
+                                              unsigned long long count) {
+  for (int p = 0; p < kPieces; ++p) {
+    const unsigned long long end = a.first_leaves[p] + a.elements[p] / kLeafColumns;
+    if (a.elements[p] % kLeafColumns != 0 && end >= first && end - first < count) return false;
+  }
+  return true;
+}
+
 // One leaf of the collective's operand.
-__device__ __forceinline__ Leaf<Reduced> LeafOfSource(const SourceArguments& a,
+template <typename Access>
+__device__ __forceinline__ Leaf<Reduced> LeafOfSource(Access, const SourceArguments& a,
                                                       unsigned long long leaf,
                                                       unsigned long long elements) {
   const auto [source, at] = At<Source>(a, leaf, elements);
+  if constexpr (Access::kIsFull) return source.At<true>(at.row, at.column, kLeafColumns);
   return a.is_aligned != 0 && at.count == kLeafColumns
              ? source.At<true>(at.row, at.column, at.count)
              : source.At<false>(at.row, at.column, at.count);

@@ -231,6 +231,11 @@ std::vector<CaseText> CaseTexts() {
 }
 
 constexpr std::string_view kAlgorithms[] = {"one_shot_leaves", "two_shot_leaves"};
+constexpr std::string_view kBatched = "one_shot_batched_leaves";
+
+bool HasSpareBits(sdk::ElementType type) {
+  return sdk::IsFloat(type) && type != sdk::ElementType::kF64;
+}
 
 // Several rows of a block, several warps, and clusters, in shapes that give a thread one leaf of
 // these rows or more, and threads that have none.
@@ -328,9 +333,19 @@ std::vector<RegionVariant> RegionVariants() {
     add_flagged(0, world_size, 2);
     add_flagged(2, world_size, 1);
   }
+  // Threads that wait for all their leaves at once: every other case.
+  for (size_t c = 1; c < rows_begin; c += 2) {
+    const sdk::ElementType type = LeafRegionAt({"", Parsed(texts[c])}, 8, 2).problem.type;
+    if (!HasSpareBits(type)) continue;
+    variants.push_back({c, kBatched, 2, 1 + static_cast<int>(c / 2 % 2)});
+  }
+  variants.push_back({0, kBatched, 2, 2});
+  variants.push_back({bare_bf16, kBatched, 2, 2});
+  variants.push_back({bare_f32, kBatched, 2, 2});
   // And pieces of both.
   for (size_t c = 0; c < texts.size(); ++c) {
     if (texts[c].name != "bucket_scaled" && texts[c].name != "bucket_residual") continue;
+    variants.push_back({c, kBatched, 2, 2});
     for (const std::string_view algorithm : kAlgorithms) {
       variants.push_back({c, algorithm, 2, 1 + static_cast<int>(c % 2)});
       variants.push_back({c, algorithm, 4, 2 - static_cast<int>(c % 2)});
@@ -350,8 +365,7 @@ LeafRegion LeafRegionAt(const RegionCase& region, uint64_t rows, int world_size)
 
 KernelSpec SpecOf(const RegionVariant& variant, const LeafRegion& region) {
   const sdk::ElementType type = region.problem.type;
-  const bool has_spare_bits = sdk::IsFloat(type) && type != sdk::ElementType::kF64;
-  const std::string_view fitting = has_spare_bits ? "lamport" : "escape";
+  const std::string_view fitting = HasSpareBits(type) ? "lamport" : "escape";
   const std::string_view transport = variant.transport.empty() ? fitting : variant.transport;
   if (region.has_rows()) {
     const std::vector<Choice> choices = ListFused(region, {}).value();

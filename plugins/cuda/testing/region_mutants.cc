@@ -88,29 +88,49 @@ std::vector<RegionMutant> FlaggedMutants() {
        "ReduceInRankOrder(PackOf(own[u], first + p), others[u][p], a_.rank)",
        "PackOf(own[u], first + p)"},
       {"operand of the leaf before", flagged,
-       "leaves[n][u] = LeafOfSource(source_, work_.First(owner, c) + i, a_.count);",
-       "leaves[n][u] = LeafOfSource(source_, work_.First(owner, c) + (i > 0 ? i - 1 : 0), "
-       "a_.count);"},
+       "leaves[n][u] = LeafOfSource(access, source_, work_.First(owner, c) + i, a_.count);",
+       "leaves[n][u] = LeafOfSource(access, source_, work_.First(owner, c) + (i > 0 ? i - 1 : "
+       "0), a_.count);"},
       {"residual of the leaf before", flagged,
-       "operands[u] = LoadSink(sink_, work_.First(owner, c) + i, a_.count);",
-       "operands[u] = LoadSink(sink_, work_.First(owner, c) + (i > 0 ? i - 1 : 0), a_.count);"},
+       "operands[u] = LoadSink(access, sink_, work_.First(owner, c) + i, a_.count);",
+       "operands[u] = LoadSink(access, sink_, work_.First(owner, c) + (i > 0 ? i - 1 : 0), "
+       "a_.count);"},
       {"sums of the round before", flagged, "slots_.Out(a_.rank, owner, rounds_.Number(c + 1))",
        "slots_.Out(a_.rank, owner, rounds_.Number(c))"},
       {"own share is not stored", flagged,
-       "        StoreSink(sink_, work_.First(a_.rank, c) + i, a_.count, operands[u], sums[u]);",
+       "      StoreSink(access, sink_, work_.First(a_.rank, c) + i, a_.count, operands[u], "
+       "sums[u]);",
        ""},
       // The first store overwrites the residual, which the second one reads.
       {"residual read after it was overwritten", flagged,
-       "          StoreSink(sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[n][u]);",
-       "          StoreSink(sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[n][u]);\n"
-       "          StoreSink(sink_, work_.First(owner, c) + i, a_.count,\n"
-       "                    LoadSink(sink_, work_.First(owner, c) + i, a_.count), sums[n][u]);"},
+       "StoreSink(access, sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[n][u]);",
+       "StoreSink(access, sink_, work_.First(owner, c) + i, a_.count, operands[u], sums[n][u]);\n"
+       "StoreSink(access, sink_, work_.First(owner, c) + i, a_.count,\n"
+       "          LoadSink(access, sink_, work_.First(owner, c) + i, a_.count), sums[n][u]);"},
+  };
+}
+
+std::vector<RegionMutant> BatchedMutants() {
+  RegionVariant batched = VariantOf(0, 1, 0, "stream_into_residual", "one_shot_batched_leaves");
+  batched.unroll = 2;
+  return {
+      {"right, leaves at once", batched, "", ""},
+      {"own leaves instead of the sum", batched,
+       "packs[u][p] = ReduceInRankOrder(packs[u][p], of_peers, a.rank);", ""},
+      {"leaf of the peer beside", batched, "of_peers[q] = others[u * kPacksOfLeaf +",
+       "of_peers[q] = others[(COTUNE_UNROLL - 1 - u) * kPacksOfLeaf +"},
+      {"last leaf is not stored", batched, "StoreSink(Access(), sink,",
+       "if (u == 0) StoreSink(Access(), sink,"},
+      {"residual of the leaf before", batched,
+       "operands[u] = LoadSink(Access(), sink, leaves.base + leaves.At(u), a.count);",
+       "operands[u] = LoadSink(Access(), sink, leaves.base + (leaves.At(u) > 0 ? leaves.At(u) - 1 "
+       ": 0), a.count);"},
   };
 }
 
 std::vector<RegionMutant> AllMutants() {
   std::vector<RegionMutant> all = RegionMutants();
-  for (const auto& more : {SplitMutants(), FlaggedMutants()}) {
+  for (const auto& more : {SplitMutants(), FlaggedMutants(), BatchedMutants()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;

@@ -36,8 +36,8 @@ std::vector<RegionMutant> RegionMutants(uint32_t columns = 520);
 // The same for kernels in which the owner of a row reduces it; they run the case
 // "split_residual_norm".
 std::vector<RegionMutant> SplitMutants();
-// The same for elementwise operations in chunks with flags; they run the case
-// "stream_into_residual".
+// The same for elementwise operations in chunks with flags, and for threads that wait for all their
+// leaves at once; they run the case "stream_into_residual".
 std::vector<RegionMutant> FlaggedMutants();
 // All of them, in this order.
 std::vector<RegionMutant> AllMutants();
