@@ -309,6 +309,14 @@ std::string TextOf(const LeafPiece& piece, RowSide rows = RowSide::kWhole) {
   return to.Take();
 }
 
+// The columns that the kernel knows: 1, if nothing depends on the row or the column. Then one
+// kernel serves all widths.
+uint64_t KernelColumns(const LeafRegion& region) {
+  const bool has_places = region.source().stage().kind != StageKind::kElements ||
+                          region.sink().stage().kind != StageKind::kElements;
+  return has_places ? region.columns : 1;
+}
+
 // Nothing if one kernel can run all pieces.
 Result<void> CheckAlike(const std::vector<LeafPiece>& pieces) {
   const std::string text = TextOf(pieces.front());
@@ -433,7 +441,7 @@ std::string LeafRegionText(const LeafRegion& region, RowSide rows) {
   to.Line("using SinkArguments = {};", arguments(region.sink()));
   to.Line("using SourceOperands = OperandsOf<SourceArguments>;");
   to.Line("using SinkOperands = OperandsOf<SinkArguments>;");
-  to.Line("constexpr unsigned int kColumns = {};", region.columns);
+  to.Line("constexpr unsigned int kColumns = {};", KernelColumns(region));
   to.Blank();
   return to.Take() + TextOf(region.pieces.front(), rows) + "}  // namespace cotune::cuda\n";
 }
