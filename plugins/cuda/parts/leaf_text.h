@@ -331,7 +331,7 @@ class LeafText {
   bool returns_output_ = false;  // instead of storing it
   int given_ = -1;               // the input of which leaves are given
   const RowSplit* split_ = nullptr;
-  const std::vector<OperandStep>* steps_ = nullptr;  // of the run that the stage begins
+  const std::vector<OperandStep>* steps_ = nullptr;  // not null: the stage begins a run
   bool is_tail_ = false;   // what is written now follows from the carried value of the split
   std::set<int> kept_;     // values that a thread keeps from one pass over a row to the next
   std::set<int> whole_;    // values that are computed as whole leaves

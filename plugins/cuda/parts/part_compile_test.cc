@@ -151,7 +151,7 @@ Compiled CompiledPart(const Nvrtc& nvrtc, const sdk::Program& program) {
   return {std::atoi(log.c_str() + used + 5), cubin->size()};
 }
 
-// Stages of one launch do not add up; which of them a block runs takes a few registers. Those that
+// Stages of one launch do not add up; which of them a block runs takes a few registers. Stages that
 // do the same have one text: the code grows by the comparisons that find the stage of a block, and
 // compiling takes about as long as for one stage.
 TEST(PartCompileTest, ManyStagesUseHardlyMoreRegistersAndCodeThanOne) {

@@ -15,7 +15,7 @@ using sdk::ProgramNode;
 
 // A stage that may be one of a run.
 struct CutStage {
-  StageRun run;  // of this stage alone
+  StageRun run;  // has this stage alone
   std::string text;
 };
 
@@ -93,7 +93,7 @@ std::vector<StageRun> RunsOf(const Program& program, const PartStages& stages, i
   const Program without_copies = sdk::WithoutCopies(program);
   const LaunchStages of_launch = StagesOfLaunch(stages, launch);
   std::vector<StageRun> runs;
-  std::string text;  // of the last run; "": nothing joins it
+  std::string text;  // the last run has it; "": nothing joins that run
   for (size_t s = of_launch.first; s < of_launch.first + of_launch.count; ++s) {
     const PartStage& stage = stages.stages[s];
     CutStage cut{RunOf(without_copies, stage, s), ""};

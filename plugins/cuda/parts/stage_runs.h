@@ -34,7 +34,7 @@ struct StageRun {
   sdk::Program program{};
   PartStage stage{};
   std::vector<OperandStep> operands{};  // for each operand of that part
-  std::vector<uint64_t> columns{};      // of each stage of the run
+  std::vector<uint64_t> columns{};      // each stage of the run has its own
 };
 
 // The runs of a launch, in the order of the stages: each is as long as possible.
