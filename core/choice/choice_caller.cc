@@ -76,6 +76,13 @@ bool ChoiceCaller::Uses(const BackendMember& member) const {
   return std::find(members_.begin(), members_.end(), &member) != members_.end();
 }
 
+bool ChoiceCaller::UsesPartBackend() const {
+  if (support_.part_backend == nullptr) return false;
+  return std::any_of(members_.begin(), members_.end(), [&](const BackendMember* member) {
+    return member->backend == support_.part_backend;
+  });
+}
+
 void ChoiceCaller::Abort() const {
   for (const BackendMember* member : members_) {
     if (member->group != nullptr) member->group->Abort();

@@ -36,6 +36,8 @@ class ChoiceCaller {
   // Each may be there more than once.
   const std::vector<BackendMember*>& members() const { return members_; }
   bool Uses(const BackendMember& member) const;
+  // Returns true if the backend that runs the parts of programs runs a backend step as well.
+  bool UsesPartBackend() const;
   // Aborts the groups of all members.
   void Abort() const;
 

@@ -145,6 +145,11 @@ Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, in
     const bool is_suspect = notes != nullptr && notes->IsSuspect(*callers[i]);
     (is_suspect ? alone : together).push_back(callers[i]);
   }
+  // The backend that compiles parts compiles its collectives as well, each of them for one or a few
+  // callers. Callers of other backends need the parts alone, which are the same for all: at the
+  // beginning, their threads would wait for the one that compiles a part.
+  std::stable_partition(together.begin(), together.end(),
+                        [](const ChoiceCaller* caller) { return caller->UsesPartBackend(); });
   const size_t wanted = ThreadsFor(threads, callers);
   if (Status ready =
           MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes, is_asked_to_stop);

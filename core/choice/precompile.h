@@ -43,11 +43,11 @@ std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 size_t DefaultPrecompileThreads(size_t usable, size_t of_machine, size_t ranks);
 
 // Precompiles every caller whose prepare is local, on `threads` threads (0: as above), and returns
-// when all are done. Failures stay with their callers. Local: no other rank is involved. An
-// error, that of the watchdog, when a call is stuck: its thread still uses its caller, and with it
-// program and group, which must live as long as the process. `notes` may be nullptr.
-// `is_asked_to_stop` is asked by the calling thread until it says true: then the calls that have
-// begun come to their end, and no other begins.
+// when all are done. Callers that use the backend of the parts come first. Failures stay with their
+// callers. Local: no other rank is involved. An error, that of the watchdog, when a call is stuck:
+// its thread still uses its caller, and with it program and group, which must live as long as the
+// process. `notes` may be nullptr. `is_asked_to_stop` is asked by the calling thread until it says
+// true: then the calls that have begun come to their end, and no other begins.
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
                      const PrecompileShare& share = {}, const CallWatchdog* watchdog = nullptr,
                      const std::shared_ptr<PrepareNotes>& notes = nullptr,

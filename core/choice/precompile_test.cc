@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -57,6 +58,30 @@ class SlowGroup final : public BackendGroup {
   std::mutex mutex_;
   std::condition_variable changed_;
   int entered_ = 0;
+};
+
+// A backend of which no more is needed than that it is another one.
+class IdleBackend final : public Backend {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::string& version() const override { return name_; }
+  ChoiceList ListChoices(const Program&, const Problem&) const override { return {}; }
+  Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters&) override {
+    return Fail(ErrorCode::kUnsupported, "not used");
+  }
+
+ private:
+  const std::string name_ = "idle";
+};
+
+// Notes the choices that begin.
+class BeginNotes final : public PrepareNotes {
+ public:
+  bool IsSuspect(const ChoiceCaller&) override { return false; }
+  void Begin(const ChoiceCaller& caller) override { begun.emplace_back(caller.id().algorithm()); }
+  void End(const ChoiceCaller&) override {}
+
+  std::vector<std::string> begun;
 };
 
 class PrecompileTest : public ::testing::Test {
@@ -116,6 +141,36 @@ TEST_F(PrecompileTest, EveryRankBeginsWithAShareOfItsOwn) {
       EXPECT_EQ(begun.size(), count) << world_size;
       EXPECT_EQ(in_shares, count);
     }
+  }
+}
+
+TEST_F(PrecompileTest, CallersOfThePartBackendComeFirst) {
+  IdleBackend of_parts;
+  IdleBackend other;
+  BackendMember with_parts{&of_parts, std::make_unique<SlowGroup>()};
+  BackendMember without{&other, std::make_unique<SlowGroup>()};
+  const auto add = [&](const char* name, std::vector<BackendMember*> members,
+                       const ProgramSupport& support) {
+    callers_.push_back(std::make_unique<ChoiceCaller>(
+        program_, Problem{program_.anchor(), 1, 0},
+        Choice{.id = *ChoiceId::FromBackend("test", name)}, std::move(members), support));
+    pointers_.push_back(callers_.back().get());
+  };
+  const ProgramSupport support{.part_backend = &of_parts};
+  for (int i = 0; i < 8; ++i) {
+    add("other", {&without}, support);
+    add("both", {&without, &with_parts}, support);
+    add("parts", {&with_parts}, support);
+    // Without parts in the program no backend has precedence.
+    add("other", {&with_parts}, {});
+  }
+  for (const int rank : {0, 1}) {
+    const auto notes = std::make_shared<BeginNotes>();
+    PrecompileAll(pointers_, 1, 0, {rank, 2}, nullptr, notes);
+    ASSERT_EQ(notes->begun.size(), 32u);
+    const auto is_other = [](const std::string& name) { return name == "other"; };
+    EXPECT_TRUE(std::none_of(notes->begun.begin(), notes->begun.begin() + 16, is_other)) << rank;
+    EXPECT_TRUE(std::all_of(notes->begun.begin() + 16, notes->begun.end(), is_other)) << rank;
   }
 }
 

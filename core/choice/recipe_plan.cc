@@ -1,7 +1,7 @@
 #include "core/choice/recipe_plan.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/base/check.h"
 #include "fmt/format.h"
@@ -36,6 +36,26 @@ Result<std::unique_ptr<Plan>> PreparePart(const ProgramGraph& part, uint64_t row
                                            deadline_ns);
 }
 
+// Prepares all steps of a recipe: those of backends first. The choices of a program have different
+// backend steps and the same parts, so that threads which prepare one choice each compile different
+// kernels at once. If they began with a part, all of them would wait for the one that compiles it.
+Result<std::vector<std::unique_ptr<Plan>>> PrepareSteps(
+    const Program& program, uint64_t rows, const Recipe& recipe,
+    const std::vector<BackendCall>& calls, std::span<const RecipePlan::StepChoice> choices,
+    const ProgramSupport& support, int64_t deadline_ns) {
+  std::vector<std::unique_ptr<Plan>> plans(recipe.steps.size());
+  const std::vector<size_t> backend_steps = recipe.backend_steps();
+  for (size_t c = 0; c < backend_steps.size(); ++c) {
+    COTUNE_TRY(plans[backend_steps[c]], PrepareBackendStep(calls[c], choices[c], deadline_ns));
+  }
+  for (size_t i = 0; i < recipe.steps.size(); ++i) {
+    const RecipeStep& step = recipe.steps[i];
+    if (!step.is_part()) continue;
+    COTUNE_TRY(plans[i], PreparePart(step.program, rows, program.group(), support, deadline_ns));
+  }
+  return plans;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const Problem& problem,
@@ -52,19 +72,17 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   COTUNE_TRY(const std::vector<BackendCall> calls,
              BackendCalls(recipe, program, rows, problem.topology_digest, support.rounds_values));
   COTUNE_CHECK(calls.size() == choices.size(), "each backend step has a choice");
-  const std::vector<size_t> backend_steps = recipe.backend_steps();
+  COTUNE_TRY(std::vector<std::unique_ptr<Plan>> plans,
+             PrepareSteps(program, rows, recipe, calls, choices, support, deadline_ns));
+  size_t place = 0;  // among the backend steps
   for (size_t i = 0; i < recipe.steps.size(); ++i) {
     const RecipeStep& step = recipe.steps[i];
-    const bool is_part = step.is_part();
-    // The place among the backend steps, if it is one.
-    const auto place = static_cast<size_t>(
-        std::find(backend_steps.begin(), backend_steps.end(), i) - backend_steps.begin());
-    COTUNE_TRY(std::unique_ptr<Plan> plan,
-               is_part ? PreparePart(step.program, rows, program.group(), support, deadline_ns)
-                       : PrepareBackendStep(calls[place], choices[place], deadline_ns));
+    std::unique_ptr<Plan> plan = std::move(plans[i]);
+    const bool has_buffers = !step.is_part() && calls[place].program.is_single_collective();
+    if (!step.is_part()) ++place;
     made->is_capturable_ = made->is_capturable_ && plan->is_capturable();
     made->steps_.push_back({.plan = std::move(plan),
-                            .has_buffers = !is_part && calls[place].program.is_single_collective(),
+                            .has_buffers = has_buffers,
                             .inputs = step.inputs,
                             .outputs = step.outputs,
                             .input_addresses = std::vector<const void*>(step.inputs.size()),

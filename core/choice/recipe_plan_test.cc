@@ -47,9 +47,11 @@ class SeeingPlan final : public Plan {
 
 class SeeingGroup final : public BackendGroup {
  public:
-  explicit SeeingGroup(std::vector<SeenStep>& seen) : seen_(seen) {}
+  SeeingGroup(std::vector<SeenStep>& seen, std::vector<std::string>& prepared)
+      : seen_(seen), prepared_(prepared) {}
   Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem&, const Choice&,
                                         int64_t) override {
+    prepared_.emplace_back("collective");
     return std::make_unique<SeeingPlan>(seen_);
   }
   Status RegisterMemory(void*, uint64_t, int64_t) override { return {}; }
@@ -59,23 +61,27 @@ class SeeingGroup final : public BackendGroup {
 
  private:
   std::vector<SeenStep>& seen_;
+  std::vector<std::string>& prepared_;
 };
 
 class SeeingBackend final : public Backend {
  public:
-  explicit SeeingBackend(std::vector<SeenStep>& seen) : seen_(seen) {}
+  SeeingBackend(std::vector<SeenStep>& seen, std::vector<std::string>& prepared)
+      : seen_(seen), prepared_(prepared) {}
   const std::string& name() const override { return name_; }
   const std::string& version() const override { return name_; }
   ChoiceList ListChoices(const Program&, const Problem&) const override { return {}; }
   Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters&) override {
-    return std::make_unique<SeeingGroup>(seen_);
+    return std::make_unique<SeeingGroup>(seen_, prepared_);
   }
   Result<std::unique_ptr<Plan>> PreparePart(const PartRequest&, int64_t) override {
+    prepared_.emplace_back("part");
     return std::make_unique<SeeingPlan>(seen_);
   }
 
  private:
   std::vector<SeenStep>& seen_;
+  std::vector<std::string>& prepared_;
   const std::string name_ = "seeing";
 };
 
@@ -106,8 +112,9 @@ class RecipePlanTest : public ::testing::Test {
   }
 
   std::vector<SeenStep> seen_;
-  SeeingBackend backend_{seen_};
-  BackendMember member_{&backend_, std::make_unique<SeeingGroup>(seen_)};
+  std::vector<std::string> prepared_;  // the steps, in the order in which they were prepared
+  SeeingBackend backend_{seen_, prepared_};
+  BackendMember member_{&backend_, std::make_unique<SeeingGroup>(seen_, prepared_)};
   std::unique_ptr<Device> device_ = MakeDeviceForTest();
   Temporaries temporaries_{*device_};
   MonotonicClock clock_;
@@ -142,6 +149,12 @@ TEST_F(RecipePlanTest, AShareIsTheRowsOfTheRank) {
       EXPECT_THAT(seen_[2].outputs, ElementsAre(residual.data()));
     }
   }
+}
+
+// The part stands between the two collectives.
+TEST_F(RecipePlanTest, CollectivesArePreparedBeforeParts) {
+  ASSERT_TRUE(Prepare(0, 12).has_value());
+  EXPECT_THAT(prepared_, ElementsAre("collective", "collective", "part"));
 }
 
 TEST_F(RecipePlanTest, RowsThatRanksCannotShareAreRefused) {

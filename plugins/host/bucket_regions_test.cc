@@ -358,19 +358,20 @@ TEST(ListedBuckets, AreAllReducesOfOneKind) {
 }
 
 TEST(ListedBuckets, HaveOneCollectiveForEachOperation) {
-  constexpr char kSeveral[] = "an operation has to do with several collectives of the region";
   AbiRegion sum(2, 4);
   const int x = sum.Input(8);
   const int y = sum.Input(8);
   const int of_x = sum.Collective(COTUNE_ALL_REDUCE, x);
   sum.Return(sum.Compute(COTUNE_NODE_ADD, {of_x, sum.Collective(COTUNE_ALL_REDUCE, y)}));
-  EXPECT_THAT(ListRegion(sum).refusals, ElementsAre(kSeveral));
+  EXPECT_THAT(ListRegion(sum).refusals,
+              ElementsAre("value 2 belongs to two collectives of the bucket"));
 
   AbiRegion chain(2, 4);
   const int first = chain.Collective(COTUNE_ALL_REDUCE, chain.Input(8));
   chain.Return(first);
   chain.Return(chain.Collective(COTUNE_ALL_REDUCE, first));
-  EXPECT_THAT(ListRegion(chain).refusals, ElementsAre(kSeveral));
+  EXPECT_THAT(ListRegion(chain).refusals,
+              ElementsAre("value 1 belongs to two collectives of the bucket"));
 
   AbiRegion stray(2, 4);
   const int z = stray.Input(8);
@@ -378,7 +379,7 @@ TEST(ListedBuckets, HaveOneCollectiveForEachOperation) {
   stray.Return(stray.Collective(COTUNE_ALL_REDUCE, z));
   stray.Return(stray.Compute(COTUNE_NODE_NEG, {z}));
   EXPECT_THAT(ListRegion(stray).refusals,
-              ElementsAre("an operation has to do with no collective of the region"));
+              ElementsAre("value 3 belongs to no collective of the bucket"));
 
   AbiRegion unused(2, 4);
   const int w = unused.Input(8);
@@ -417,7 +418,7 @@ TEST(ListedBuckets, ReadNoValueFromBeforeTheirCollectiveAfterIt) {
 }
 
 TEST(ListedBuckets, OverwriteNothingThatAnotherCollectiveReads) {
-  constexpr char kOverwrites[] = "an output overwrites what another collective of the region reads";
+  constexpr char kOverwrites[] = "output 0 overwrites an input of another collective";
   // The other reads it as its operand, before it, and after it.
   for (const int reader : {0, 1, 2}) {
     AbiRegion region(2, 4);

@@ -139,6 +139,25 @@ TEST(LeafRegionTest, ABucketIsCutIntoItsPieces) {
   EXPECT_EQ(region->problem.count, kRows * 3 + 16);
 }
 
+// Elements that depend on neither row nor column do not have their width in the text.
+TEST(LeafRegionTest, OneKernelServesElementsOfAnyWidth) {
+  const auto text = [](const std::string& columns, const char* others) {
+    const auto region = LeafRegionOf(Region("program p\n%a = input f32 [R, " + columns + "]\n" +
+                                            "%b = input f32 [R, " + others + "]\n" +
+                                            "%s = all_reduce sum %a\n%t = all_reduce sum %b\n" +
+                                            "%y = mul %s, 2\n%z = mul %t, 2\nreturn %y, %z\n"));
+    return region ? LeafRegionText(*region) : region.error().message;
+  };
+  EXPECT_EQ(text("65536", "4099"), text("16", "5"));
+  const auto single = [](const std::string& columns) {
+    const auto region =
+        LeafRegionOf(Region("program p\n%a = input f32 [R, " + columns + "]\n" +
+                            "%s = all_reduce sum %a\n%y = mul %s, 2\n" + "return %y\n"));
+    return region ? LeafRegionText(*region) : region.error().message;
+  };
+  EXPECT_EQ(single("65536"), single("16"));
+}
+
 // The peers' kernels compare records: as many leaves, and other pieces.
 TEST(LeafRegionTest, BucketsOfOtherSizesHaveOtherRecords) {
   const auto record = [](const char* sizes) {

@@ -12,6 +12,7 @@
 #include "plugins/cuda/parts/stage_text.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/cuda/parts/value_text.h"
+#include "plugins/sdk/bucket.h"
 #include "plugins/sdk/call_record.h"
 
 namespace cotune::cuda {
@@ -187,114 +188,6 @@ Result<LeafPiece> PieceAt(const Program& region, int value) {
   return made;
 }
 
-// A part of a region as a region of its own.
-struct SubRegion {
-  Program program;
-  int collective = 0;        // the value of its collective
-  std::vector<int> inputs;   // for each input, the input of the region
-  std::vector<int> outputs;  // for each output, the output of the region
-};
-
-// Takes a region of several collectives apart.
-class BucketCutter {
- public:
-  BucketCutter(const Program& region, const std::vector<int>& collectives)
-      : region_(region), collectives_(collectives) {}
-
-  // Nothing if each operation belongs to one collective, and no piece overwrites an input that
-  // another one reads: pieces are computed in any order.
-  Result<void> Assign() {
-    const size_t values = region_.values.size();
-    owners_.assign(values, kNobody);
-    for (const int collective : collectives_) {
-      for (const int v : LinkedTo(collective)) {
-        int& owner = owners_[static_cast<size_t>(v)];
-        if (v >= region_.input_count && owner != kNobody) {
-          return Fail(COTUNE_UNSUPPORTED,
-                      fmt::format("value {} belongs to two collectives of the bucket", v));
-        }
-        owner = owner == kNobody ? collective : kSeveral;
-      }
-    }
-    for (size_t v = static_cast<size_t>(region_.input_count); v < values; ++v) {
-      if (owners_[v] != kNobody) continue;
-      return Fail(COTUNE_UNSUPPORTED, fmt::format("value {} belongs to no collective", v));
-    }
-    for (size_t o = 0; o < region_.outputs.size(); ++o) {
-      const int into = region_.output_into[o];
-      if (into < 0) continue;
-      const int reader = owners_[static_cast<size_t>(into)];
-      if (reader == kNobody || reader == owners_[static_cast<size_t>(region_.outputs[o])]) continue;
-      return Fail(COTUNE_UNSUPPORTED,
-                  fmt::format("output {} overwrites an input of another collective", o));
-    }
-    return {};
-  }
-
-  SubRegion Take(int collective) const {
-    SubRegion made;
-    std::vector<int> places(region_.values.size(), -1);
-    const std::set<int> linked = LinkedTo(collective);
-    made.program.rounds_values = region_.rounds_values;
-    for (const int v : linked) {
-      places[static_cast<size_t>(v)] = static_cast<int>(made.program.values.size());
-      made.program.values.push_back(region_.values[static_cast<size_t>(v)]);
-      if (v < region_.input_count) {
-        made.inputs.push_back(v);
-        ++made.program.input_count;
-        continue;
-      }
-      ProgramNode node = NodeOf(region_, v);
-      for (int o = 0; o < node.operand_count; ++o) {
-        int32_t& operand = node.operands[static_cast<size_t>(o)];
-        if (operand >= 0) operand = places[static_cast<size_t>(operand)];
-      }
-      made.program.nodes.push_back(node);
-    }
-    made.collective = places[static_cast<size_t>(collective)];
-    for (size_t o = 0; o < region_.outputs.size(); ++o) {
-      const int place = places[static_cast<size_t>(region_.outputs[o])];
-      if (place < 0) continue;
-      const int into = region_.output_into[o];
-      made.outputs.push_back(static_cast<int>(o));
-      made.program.outputs.push_back(place);
-      made.program.output_into.push_back(into < 0 ? -1 : places[static_cast<size_t>(into)]);
-    }
-    return made;
-  }
-
- private:
-  static constexpr int kNobody = -1;
-  static constexpr int kSeveral = -2;  // an input that several pieces read
-
-  // The collective, all that it is computed from, all that follows from it, and the inputs of
-  // these.
-  std::set<int> LinkedTo(int collective) const {
-    std::set<int> linked{collective};
-    const auto for_operands = [&](int v, const auto& use) {
-      const ProgramNode& node = NodeOf(region_, v);
-      for (int o = 0; o < node.operand_count; ++o) {
-        const int operand = node.operands[static_cast<size_t>(o)];
-        if (operand >= 0) use(operand);
-      }
-    };
-    for (int v = collective + 1; v < static_cast<int>(region_.values.size()); ++v) {
-      bool follows = false;
-      for_operands(v, [&](int operand) { follows = follows || linked.contains(operand); });
-      if (follows) linked.insert(v);
-    }
-    for (auto at = linked.rbegin(); at != linked.rend(); ++at) {
-      if (*at < region_.input_count) break;
-      for_operands(*at, [&](int operand) { linked.insert(operand); });
-    }
-    return linked;
-  }
-
-  const Program& region_;
-  const std::vector<int>& collectives_;
-  std::vector<int> owners_;  // by value
-};
-
 std::string TextOf(const LeafPiece& piece, RowSide rows = RowSide::kWhole) {
   TextWriter to;
   WriteSource(piece.source.part, piece.source.stage(), to);
@@ -307,6 +200,14 @@ std::string TextOf(const LeafPiece& piece, RowSide rows = RowSide::kWhole) {
     WriteSink(piece.sink.part, piece.sink.stage(), to);
   }
   return to.Take();
+}
+
+// The columns that the kernel knows: 1, if nothing depends on the row or the column. Then one
+// kernel serves all widths.
+uint64_t KernelColumns(const LeafRegion& region) {
+  const bool has_places = region.source().stage().kind != StageKind::kElements ||
+                          region.sink().stage().kind != StageKind::kElements;
+  return has_places ? region.columns : 1;
 }
 
 // Nothing if one kernel can run all pieces.
@@ -344,24 +245,17 @@ uint64_t DigestOf(const Program& region, const std::vector<LeafPiece>& pieces) {
 
 // Cuts a region of several collectives.
 Result<LeafRegion> BucketOf(const Program& region, const std::vector<int>& collectives) {
-  BucketCutter cutter(region, collectives);
-  COTUNE_RETURN_IF_ERROR(cutter.Assign());
+  COTUNE_TRY(const std::vector<sdk::BucketPiece> cut, sdk::PiecesOf(region));
   LeafRegion made;
   made.problem = *NodeOf(region, collectives.front()).collective;
   uint64_t leaves = 0;
-  for (const int value : collectives) {
-    const sdk::Problem& problem = *NodeOf(region, value).collective;
+  for (const sdk::BucketPiece& each : cut) {
+    const sdk::Problem& problem = *NodeOf(each.program, each.collective).collective;
     if (problem.reduction != made.problem.reduction || problem.type != made.problem.type) {
       return Fail(COTUNE_UNSUPPORTED, "the collectives have different reductions or dtypes");
     }
-    const SubRegion sub = cutter.Take(value);
-    COTUNE_TRY(LeafPiece piece, PieceAt(sub.program, sub.collective));
-    for (LeafSide* const side : {&piece.source, &piece.sink}) {
-      for (int& input : side->inputs) {
-        if (input >= 0) input = sub.inputs[static_cast<size_t>(input)];
-      }
-    }
-    piece.outputs = sub.outputs;
+    COTUNE_TRY(LeafPiece piece, PieceAt(each.program, each.collective));
+    piece.outputs.assign(each.outputs.begin(), each.outputs.end());
     leaves += piece.leaves();
     made.pieces.push_back(std::move(piece));
   }
@@ -433,7 +327,7 @@ std::string LeafRegionText(const LeafRegion& region, RowSide rows) {
   to.Line("using SinkArguments = {};", arguments(region.sink()));
   to.Line("using SourceOperands = OperandsOf<SourceArguments>;");
   to.Line("using SinkOperands = OperandsOf<SinkArguments>;");
-  to.Line("constexpr unsigned int kColumns = {};", region.columns);
+  to.Line("constexpr unsigned int kColumns = {};", KernelColumns(region));
   to.Blank();
   return to.Take() + TextOf(region.pieces.front(), rows) + "}  // namespace cotune::cuda\n";
 }

@@ -14,12 +14,12 @@ struct StageBlocks {
 
 __device__ __forceinline__ StageBlocks WholeGrid() { return {blockIdx.x, gridDim.x}; }
 
-// The blocks of stage kStage, in a launch whose first stage is kFirst. This block is one of them.
-template <unsigned int kStage, unsigned int kFirst, class Arguments>
-__device__ __forceinline__ StageBlocks BlocksOfStage(const Arguments& a) {
-  const unsigned int end = a.stage_ends[kStage];
+// The blocks of a stage, in a launch whose first stage is kFirst. This block is one of them.
+template <unsigned int kFirst, class Arguments>
+__device__ __forceinline__ StageBlocks BlocksOfStage(const Arguments& a, unsigned int stage) {
+  const unsigned int end = a.stage_ends[stage];
   unsigned int begin = 0;
-  if constexpr (kStage > kFirst) begin = a.stage_ends[kStage - 1];
+  if (stage > kFirst) begin = a.stage_ends[stage - 1];
   if (begin == end) begin = end - 1;
   return {blockIdx.x - begin, end - begin};
 }
@@ -35,11 +35,23 @@ __device__ __forceinline__ unsigned int FirstStage(const Arguments& a) {
   return stage;
 }
 
-// Returns true if a block that has run stage kStage runs the next one, too, because the launch has
-// fewer blocks than stages.
-template <unsigned int kStage, class Arguments>
-__device__ __forceinline__ bool RunsNextStage(const Arguments& a) {
-  return a.stage_ends[kStage + 1] == blockIdx.x + 1;
+// Returns true if a block that has run a stage runs the next one, too, because the launch has fewer
+// blocks than stages. The launch has a next one.
+template <class Arguments>
+__device__ __forceinline__ bool RunsNextStage(const Arguments& a, unsigned int stage) {
+  return a.stage_ends[stage + 1] == blockIdx.x + 1;
+}
+
+// Runs the stages from `stage` on that this block runs, of a run of stages from kBegin to kEnd - 1
+// in a launch whose first stage is kFirst. run(number, blocks) runs one; numbers count from kBegin.
+// Returns the last stage that was run.
+template <unsigned int kFirst, unsigned int kBegin, unsigned int kEnd, class Arguments, class Run>
+__device__ __forceinline__ unsigned int RunStages(const Arguments& a, unsigned int stage, Run run) {
+  while (true) {
+    run(stage - kBegin, BlocksOfStage<kFirst>(a, stage));
+    if (stage + 1 == kEnd || !RunsNextStage(a, stage)) return stage;
+    ++stage;
+  }
 }
 
 }  // namespace cotune::cuda

@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "plugins/cuda/parts/part_stages.h"
 #include "plugins/cuda/parts/row_split.h"
+#include "plugins/cuda/parts/stage_runs.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/cuda/parts/value_text.h"
 #include "plugins/sdk/program.h"
@@ -62,6 +64,14 @@ class LeafText {
   size_t OutputOperand(size_t output) const {
     return static_cast<size_t>(program_.input_count) + output;
   }
+  // The address of an operand. The stages of a run have other operands, by the number of the stage.
+  std::string OperandText(size_t operand) const {
+    if (steps_ == nullptr) return fmt::format("a.operands[{}]", operand);
+    const OperandStep& at = (*steps_)[operand];
+    if (at.step == 0) return fmt::format("a.operands[{}]", at.first);
+    const char sign = at.step < 0 ? '-' : '+';
+    return fmt::format("a.operands[{} {} {} * number]", at.first, sign, std::abs(at.step));
+  }
 
   // The wide values that targets are computed from, up to numbers of a row, and to `known`.
   std::vector<int> WideValuesOf(const std::vector<int>& targets,
@@ -96,15 +106,16 @@ class LeafText {
     if (!HasNumberCopy(index)) {
       return to_.Line("{} = {};", ValueName(index), NumberText(index, is_there));
     }
-    to_.Line("{} = LoadBitsOfOne<{}>(a.operands[{}], {}, {});", BitsName(index),
-             DtypeText(value(index).dtype), index, IsSingle(index) ? "0" : "row", is_there);
+    to_.Line("{} = LoadBitsOfOne<{}>({}, {}, {});", BitsName(index), DtypeText(value(index).dtype),
+             OperandText(static_cast<size_t>(index)), IsSingle(index) ? "0" : "row", is_there);
     to_.Line("{} = {}::FromBits({});", ValueName(index), DtypeText(value(index).dtype),
              BitsName(index));
   }
   // Loads a number that is an input.
   std::string NumberText(int index, const char* is_there) const {
-    return fmt::format("LoadOne<{}>(a.operands[{}], {}, {})", DtypeText(value(index).dtype), index,
-                       IsSingle(index) ? "0" : "row", is_there);
+    return fmt::format("LoadOne<{}>({}, {}, {})", DtypeText(value(index).dtype),
+                       OperandText(static_cast<size_t>(index)), IsSingle(index) ? "0" : "row",
+                       is_there);
   }
   // Returns true if the number, which is an input, is an output as well.
   bool HasNumberCopy(int index) const {
@@ -126,8 +137,8 @@ class LeafText {
     return fmt::format("row * {}ull + column", value(index).columns);
   }
   void LoadLeaf(int index, const char* to, const char* is_aligned) {
-    to_.Line("{} = LoadLeaf<{}, {}>(a.operands[{}], {}, count);", to, DtypeText(value(index).dtype),
-             is_aligned, index, FirstText(index));
+    to_.Line("{} = LoadLeaf<{}, {}>({}, {}, count);", to, DtypeText(value(index).dtype), is_aligned,
+             OperandText(static_cast<size_t>(index)), FirstText(index));
   }
   // One element of each value, in the loop over i. A value that is rounded and stored has its bits
   // beside it, because the compiler does not see that rounding it once more changes nothing.
@@ -265,8 +276,8 @@ class LeafText {
   void StoreLeaf(size_t output, const std::string& leaf) {
     if (returns_output_) return to_.Line("return {};", leaf);
     const int v = OutputValue(output);
-    to_.Line("StoreLeaf<{}, kIsAligned>(a.operands[{}], {}, count, {});", DtypeText(value(v).dtype),
-             OutputOperand(output), FirstText(v), leaf);
+    to_.Line("StoreLeaf<{}, kIsAligned>({}, {}, count, {});", DtypeText(value(v).dtype),
+             OperandText(OutputOperand(output)), FirstText(v), leaf);
   }
   // Inputs were loaded, so that outputs may overwrite them. An output that is an input is stored as
   // it was loaded, which keeps its bits.
@@ -320,6 +331,7 @@ class LeafText {
   bool returns_output_ = false;  // instead of storing it
   int given_ = -1;               // the input of which leaves are given
   const RowSplit* split_ = nullptr;
+  const std::vector<OperandStep>* steps_ = nullptr;  // not null: the stage begins a run
   bool is_tail_ = false;   // what is written now follows from the carried value of the split
   std::set<int> kept_;     // values that a thread keeps from one pass over a row to the next
   std::set<int> whole_;    // values that are computed as whole leaves

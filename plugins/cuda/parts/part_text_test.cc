@@ -6,9 +6,11 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugins/cuda/parts/part_shape.h"
+#include "plugins/cuda/parts/stage_runs.h"
 #include "plugins/cuda/testing/part_cases.h"
 #include "plugins/sdk/testing/part_builder.h"
 
@@ -68,6 +70,92 @@ TEST(PartTextTest, OutputsThatReadNothingInCommonAreStagesOfTheirOwn) {
   // A stage that overwrites an input reads it as the others do.
   part.program.output_into[3] = x;
   EXPECT_EQ(outputs(), (Outputs{{0, 1, 3}, {2}}));
+}
+
+// Copies and scaled tensors of several sizes, as the parts around a bucket have them.
+TEST(PartTextTest, StagesThatDoTheSameHaveTheTextOfTheGoldenFile) {
+  PartBuilder part(4);
+  const int scale = part.Input(ValueDtype::kF32, 1, COTUNE_ROWS_ONE);
+  std::vector<int> tensors;
+  for (const uint64_t columns : {16384u, 16384u, 512u, 7u}) {
+    tensors.push_back(part.Input(ValueDtype::kF32, columns, COTUNE_ROWS_ONE));
+  }
+  const int other = part.Input(ValueDtype::kBf16, 64, COTUNE_ROWS_ONE);
+  for (const int tensor : tensors) part.Output(part.Node(COTUNE_NODE_MUL, {tensor, scale}));
+  part.Output(part.Cast(other, ValueDtype::kBf16));
+  ExpectGolden("plugins/cuda/parts/part_text_run.golden", TextOf(part.program));
+}
+
+// The stages of each run, for one launch.
+std::vector<size_t> CountsOf(const sdk::Program& part) {
+  std::vector<size_t> counts;
+  for (const StageRun& run : RunsOf(part, *StagesOf(part), 0)) counts.push_back(run.count);
+  return counts;
+}
+
+TEST(PartTextTest, TensorsWithTheSameOperationsAreOneRun) {
+  using Counts = std::vector<size_t>;
+  for (const bool copies : {false, true}) {
+    const std::vector<uint64_t> columns = {16384, 5, 4096, 2048, 12289};
+    const auto part = Tensors(ValueDtype::kBf16, columns, copies);
+    EXPECT_EQ(CountsOf(part), Counts{5});
+    const std::vector<StageRun> runs = RunsOf(part, *StagesOf(part), 0);
+    EXPECT_EQ(runs.front().columns, columns);
+    // Inputs come first, then outputs.
+    EXPECT_EQ(runs.front().operands, (std::vector<OperandStep>{{0, 1}, {5, 1}}));
+  }
+}
+
+TEST(PartTextTest, OperandsOfARunHaveOneDistance) {
+  using Counts = std::vector<size_t>;
+  PartBuilder part(1);
+  std::vector<int> inputs;
+  for (int i = 0; i < 6; ++i) {
+    inputs.push_back(part.Input(ValueDtype::kF32, 64, COTUNE_ROWS_ONE));
+  }
+  // The second operands descend, and those of the third sum leave the row.
+  const std::vector<std::pair<int, int>> pairs = {{0, 5}, {1, 4}, {3, 2}};
+  for (const auto& [a, b] : pairs) {
+    part.Output(part.Node(COTUNE_NODE_ADD,
+                          {inputs[static_cast<size_t>(a)], inputs[static_cast<size_t>(b)]}));
+  }
+  // Values ascend in a stage, so that the third one reads the inputs 2 and 3.
+  EXPECT_EQ(CountsOf(part.program), (Counts{2, 1}));
+  const std::vector<StageRun> runs = RunsOf(part.program, *StagesOf(part.program), 0);
+  EXPECT_EQ(runs.front().operands, (std::vector<OperandStep>{{0, 1}, {5, -1}, {6, 1}}));
+}
+
+TEST(PartTextTest, StagesThatDifferAreNotOneRun) {
+  using Counts = std::vector<size_t>;
+  const auto counts = [](ValueDtype second_dtype, uint32_t second_rows, double second_factor) {
+    PartBuilder part(8);
+    const int x = part.Input(ValueDtype::kF32, 64, COTUNE_ROWS_ONE);
+    const int y = part.Input(second_dtype, 64, second_rows);
+    part.Output(part.Node(COTUNE_NODE_MUL, {x, PartOperand::Literal(0.25)}));
+    part.Output(part.Node(COTUNE_NODE_MUL, {y, PartOperand::Literal(second_factor)}));
+    return CountsOf(part.program);
+  };
+  EXPECT_EQ(counts(ValueDtype::kF32, COTUNE_ROWS_ONE, 0.25), Counts{2});
+  EXPECT_EQ(counts(ValueDtype::kF32, COTUNE_ROWS_ONE, 0.5), (Counts{1, 1}));
+  EXPECT_EQ(counts(ValueDtype::kF16, COTUNE_ROWS_ONE, 0.25), (Counts{1, 1}));
+  EXPECT_EQ(counts(ValueDtype::kF32, COTUNE_ROWS_ALL, 0.25), (Counts{1, 1}));
+}
+
+// A number that another stage stores is rounded to its dtype before this stage reads it.
+TEST(PartTextTest, AStageThatReadsAnOutputOfAnotherIsAlone) {
+  using Counts = std::vector<size_t>;
+  PartBuilder part(1);
+  const int number = part.Input(ValueDtype::kBf16, 1, COTUNE_ROWS_ONE);
+  const int x = part.Input(ValueDtype::kBf16, 64, COTUNE_ROWS_ONE);
+  const int y = part.Input(ValueDtype::kBf16, 64, COTUNE_ROWS_ONE);
+  const int half = part.Node(COTUNE_NODE_MUL, {number, PartOperand::Literal(0.3)});
+  const int other_half = part.Node(COTUNE_NODE_MUL, {number, PartOperand::Literal(0.3)});
+  part.Output(part.Node(COTUNE_NODE_MUL, {x, half}));
+  part.Output(part.Node(COTUNE_NODE_MUL, {y, other_half}));
+  const size_t without = CountsOf(part.program).size();
+  part.Output(other_half);
+  EXPECT_EQ(without, 1u);
+  EXPECT_EQ(CountsOf(part.program), (Counts{1, 1, 1}));
 }
 
 std::vector<unsigned int> EndsOf(const sdk::Program& part, uint64_t blocks_max) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,13 @@ class StageText : LeafText {
   StageText(const sdk::Program& program, const PartStage& stage, TextWriter& to)
       : LeafText(program, stage, to) {}
 
+  // The stages of a run, in place of one.
+  void SetRun(const StageRun& run) { steps_ = &run.operands; }
+
   void WriteElements(size_t number) {
     to_.Open("struct Stage{} {{", number);
     to_.Line("const Arguments& a;");
+    if (steps_ != nullptr) to_.Line("const unsigned int number;  // of the stage in its run");
     to_.Line("template <bool kIsAligned>");
     to_.Open("__device__ __forceinline__ void At({}) const {{", kLeafParameters);
     LoadElements();
@@ -144,12 +149,29 @@ class StageText : LeafText {
   }
 };
 
+// The columns of stage `number` of a run. (A table would lie in memory.)
+std::string ColumnsText(const std::vector<uint64_t>& columns) {
+  std::string text;
+  for (size_t s = 0; s + 1 < columns.size(); ++s) {
+    if (columns[s] == columns[s + 1]) continue;
+    text += fmt::format("number < {} ? {}ull : ", s + 1, columns[s]);
+  }
+  text += fmt::format("{}ull", columns.back());
+  return text;
+}
+
 }  // namespace
 
 void WriteStage(const sdk::Program& program, const PartStage& stage, size_t number, bool is_alone,
                 TextWriter& to) {
   if (stage.kind == StageKind::kRows) return WriteRows(program, stage, number, is_alone, to);
   StageText(program, stage, to).WriteElements(number);
+}
+
+void WriteStages(const StageRun& run, TextWriter& to) {
+  StageText text(run.program, run.stage, to);
+  text.SetRun(run);
+  text.WriteElements(run.first);
 }
 
 void WriteSource(const sdk::Program& program, const PartStage& stage, TextWriter& to) {
@@ -180,6 +202,12 @@ void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter&
       to.Close();
       break;
   }
+}
+
+void CallStages(const StageRun& run, TextWriter& to) {
+  to.Line("const unsigned long long columns = {};", ColumnsText(run.columns));
+  to.Line("ForElements(Stage{}{{a, number}}, {} * columns, a.is_aligned != 0, blocks);", run.first,
+          RowsText(run.stage.rows_kind));
 }
 
 }  // namespace cotune::cuda

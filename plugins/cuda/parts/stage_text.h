@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "plugins/cuda/parts/part_stages.h"
+#include "plugins/cuda/parts/stage_runs.h"
 #include "plugins/cuda/parts/text_writer.h"
 #include "plugins/sdk/program.h"
 
@@ -14,8 +15,13 @@ namespace cotune::cuda {
 // over the rows. is_alone: it is the only stage of its launch, and has the whole grid.
 void WriteStage(const sdk::Program& program, const PartStage& stage, size_t number, bool is_alone,
                 TextWriter& to);
+// Defines the stages of a run with several of them: a struct that has the number of its stage. The
+// struct has the number of the first stage in its name.
+void WriteStages(const StageRun& run, TextWriter& to);
 // Calls it from the kernel; a stage that is not alone, with its `blocks`.
 void CallStage(const PartStage& stage, size_t number, bool is_alone, TextWriter& to);
+// Calls stage `number` of a run with several of them, counted from 0, with its `blocks`.
+void CallStages(const StageRun& run, TextWriter& to);
 
 // The operations before and after a collective, for kernels that run them around it
 // (kernels/region_leaf.cuh). Each is a part of one stage. Their expressions are those of the part,

@@ -203,6 +203,26 @@ sdk::Program RoundedTwice(ValueDtype first, ValueDtype second) {
   return part.program;
 }
 
+// Two runs of stages with one stage between them: tensors that are multiplied by one number, and
+// sums whose second operands descend.
+sdk::Program RunsOfStages() {
+  PartBuilder part(kRows);
+  const int scale = part.Input(ValueDtype::kF32, 1, COTUNE_ROWS_ONE);
+  std::vector<int> tensors;
+  for (const uint64_t columns : {2100u, 2100u, 5u}) {
+    tensors.push_back(part.Input(ValueDtype::kF32, columns));
+  }
+  const int other = part.Input(ValueDtype::kBf16, 40);
+  std::vector<int> terms;
+  for (int i = 0; i < 6; ++i) terms.push_back(part.Input(ValueDtype::kI32, 300));
+  for (const int tensor : tensors) part.Output(part.Node(COTUNE_NODE_MUL, {tensor, scale}));
+  part.Output(part.Node(COTUNE_NODE_NEG, {other}));
+  for (size_t i = 0; i < 3; ++i) {
+    part.Output(part.Node(COTUNE_NODE_ADD, {terms[i], terms[5 - i]}));
+  }
+  return part.program;
+}
+
 // Stages of every kind in two launches: norms and elements of all rows and of a share of them, sums
 // of one row, and outputs that overwrite what stages of the first launch read.
 sdk::Program StagesInTwoLaunches() {
@@ -320,6 +340,7 @@ std::vector<PartCase> HandMadeParts() {
   add("tensors_equal", Tensors(ValueDtype::kF32, std::vector<uint64_t>(6, 4096), false));
   add("tensors_unequal", Tensors(ValueDtype::kBf16, {40000, 5, 4096, 2048, 12289}, false));
   add("tensors_copied", Tensors(ValueDtype::kF32, std::vector<uint64_t>(5, 2048), true));
+  add("runs_of_stages", RunsOfStages());
   add("stages_in_two_launches", StagesInTwoLaunches());
   add("copies", Copies(false));
   add("copies_and_sums", Copies(true));
