@@ -32,7 +32,7 @@ void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
   const Error early{ErrorCode::kInterrupted, "interrupted before the tune began", "", "", "", {}};
   const std::string text = fmt::format("cotune: error {} ({}): {}\n", ExitCode(early.code),
                                        ErrorCodeName(early.code), early.ToText());
-  CatchInterrupts(context.rank == 0, text,
+  CatchInterrupts(context.rank == 0, console.error_pipe(), text,
                   console.flags().json ? ErrorJson(console.command(), early) : "");
 }
 
