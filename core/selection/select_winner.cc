@@ -17,6 +17,9 @@ size_t TrustedSamples(const CellResult& cell) {
   return cell.start_mode == StartMode::kDevice ? 2 : 5;
 }
 
+constexpr std::string_view kNoChoice = "no choice could be timed";
+constexpr std::string_view kNoneOffered = "no backend offers a choice";
+
 double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Time saved by `time_ns` as a share of `base_ns`, in percent.
@@ -245,8 +248,7 @@ std::string WhyNoneOffered(std::span<const Refusal> refusals) {
     if (!reasons.empty()) reasons += "; ";
     reasons += fmt::format("{}: {}", refusal.choice, refusal.reason);
   }
-  return reasons.empty() ? "no backend offers a choice"
-                         : "no backend offers a choice (" + reasons + ")";
+  return std::string(kNoneOffered) + (reasons.empty() ? "" : " (" + reasons + ")");
 }
 
 tl::unexpected<Error> NoWinner(const CellResult& cell) {
@@ -255,7 +257,7 @@ tl::unexpected<Error> NoWinner(const CellResult& cell) {
     if (!fates.empty()) fates += "; ";
     fates += fmt::format("{}: {}", verdict.id.text(), FailureText(verdict));
   }
-  return Fail(ErrorCode::kEnvironment, "no choice could be timed", ToText(cell.problem),
+  return Fail(ErrorCode::kEnvironment, std::string(kNoChoice), ToText(cell.problem),
               fates.empty() ? WhyNoneOffered(cell.refusals) : fates,
               "see each choice's reason with 'cotune explain', or leave this size out");
 }
@@ -595,6 +597,11 @@ std::string Why(const CellResult& cell, const Verdict& chosen, const Standings& 
 }
 
 }  // namespace
+
+bool IsRefusalText(std::string_view error_text) {
+  return error_text.starts_with(kNoChoice) &&
+         error_text.find(fmt::format(": {}", kNoneOffered)) != std::string_view::npos;
+}
 
 bool HasWideInterval(const CellResult& cell, const Winner& winner) {
   return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
