@@ -97,7 +97,7 @@ int RunCommandLine(std::vector<std::string> arguments, Environment environment,
   Console console(stdout, stderr, line.command, line.output, log_is_terminal);
   if (!parsed) return console.PrintError(parsed.error());
   if (const Status acts = CheckFlagsAct(line); !acts) return console.PrintError(acts.error());
-  // A reader that leaves is an error to report, not a reason to vanish. A program that `run` starts
+  // A reader that leaves ends no tune: its database is still written. A program that `run` starts
   // inherits what is set here, so there it stays.
   if (!std::holds_alternative<RunFlags>(line.flags)) std::signal(SIGPIPE, SIG_IGN);
   Process process{console,         std::move(environment),  std::move(arguments),

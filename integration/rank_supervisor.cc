@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -232,7 +233,7 @@ void RankSupervisor::NoticeStoppedRanks() {
   log_.AddOwn(
       fmt::format("waiting for rank{} {}, which {} stopped (SIGSTOP, a debugger), for at "
                   "most {:.0f} s more; `kill -CONT` lets {} go on",
-                  is_one ? "" : "s", fmt::join(stopped, ", "), is_one ? "is" : "are",
+                  is_one ? "" : "s", NumbersText(stopped), is_one ? "is" : "are",
                   static_cast<double>(left_ns) * 1e-9, is_one ? "it" : "them"));
   log_.Flush();
 }
