@@ -15,7 +15,7 @@ namespace cotune::cli {
 
 namespace {
 
-// Of a program that SIGPIPE ends, as a shell gives it.
+// The exit code that a shell gives for a program that SIGPIPE has ended.
 constexpr int kReaderLeftExitCode = 141;
 
 }  // namespace

@@ -323,7 +323,7 @@ int64_t MedianOfFirst(const Verdict& verdict, size_t count) {
       .median_ns;
 }
 
-// By how much the verdict takes longer in the rounds of both.
+// The factor by which the slow one takes longer, in the rounds of both.
 double Slowdown(const Verdict& slow, const Verdict& fast) {
   const size_t rounds = std::min(slow.samples_ns.size(), fast.samples_ns.size());
   return static_cast<double>(MedianOfFirst(slow, rounds)) /
