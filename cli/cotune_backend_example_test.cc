@@ -1,4 +1,5 @@
 // The example backends in C and C++, built and tuned by the two commands of their READMEs.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -83,6 +84,33 @@ TEST_P(CotuneBackendExampleTest, TheReadmeHolds) {
   for (const nlohmann::json& entry : shown["entries"]) {
     EXPECT_EQ(entry["winner"]["choice"].get<std::string>().rfind(example.choices, 0), 0u) << entry;
   }
+}
+
+// The check of a plugin that the guide names. The example refuses most reductions and types.
+TEST_F(CotuneBackendExampleTestInC, CellsThatItRefusesAreOneLineOfBench) {
+  const fs::path folder = folder_.path();
+  const Example example{"examples/backend_in_c/", "tiny_backend.c", "cc", "tiny.so", "tiny/slots"};
+  BuildExample(example, folder);
+  const auto bench = [&](const std::string& reductions, std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "--ranks", "2", "--plugin", (folder / "tiny.so").string(),
+                               "--backend", "tiny", "--collective", "all_reduce", "--dtype", "all",
+                               "--reduction", reductions, "--sizes", "1K,4K"});
+    return Run(more);
+  };
+  const ProgramEnd end = bench("all", {"-q"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.out.find("tiny/slots"), std::string::npos) << end.out;
+  EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  EXPECT_NE(end.err.find(" cells are left out, such as all_reduce"), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find(": no backend offers a choice (tiny: "), std::string::npos) << end.err;
+  const ProgramEnd verbose = bench("all", {"-v"});
+  EXPECT_NE(verbose.err.find("warning: no choice could be timed (all_reduce"), std::string::npos)
+      << verbose.err;
+  EXPECT_EQ(verbose.exit_code, 0) << verbose.err;
+  const ProgramEnd nothing = bench("product", {});
+  EXPECT_EQ(nothing.exit_code, 3) << nothing.err;
+  EXPECT_NE(nothing.err.find("error 3 (environment): no choice works in "), std::string::npos)
+      << nothing.err;
 }
 
 // A program whose local operation the example in C takes, and one that it refuses.

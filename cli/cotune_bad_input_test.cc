@@ -58,11 +58,16 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
               {"unknown dtype 'bf-16' (--dtype)", "did you mean bf16?"});
   ExpectError({"tune", "--reduction", "summ"}, 2, "usage",
               {"unknown reduction 'summ'", "did you mean sum?"});
+  ExpectError({"tune", "--reduction", "avg"}, 2, "usage", {"did you mean average?"});
   ExpectError({"tune", "--backend", "hots", "--collective", "broadcast"}, 2, "usage",
               {"unknown backend 'hots'", "host"});
   ExpectError({"tune", "--colective", "all"}, 2, "usage",
-              {"unknown flag --colective", "did you mean --collective?"});
+              {"unknown flag --colective", ": did you mean --collective? known: --"});
   ExpectError({"tnue"}, 2, "usage", {"unknown command \"tnue\"", "did you mean tune?"});
+  ExpectError({"help", "tun"}, 2, "usage", {"unknown command \"tun\"", "did you mean tune?"});
+  ExpectError({"help", "db", "shwo"}, 2, "usage",
+              {"unknown command \"shwo\" (cotune db)", "did you mean show?"});
+  ExpectError({"help", "tune", "all"}, 2, "usage", {"unexpected argument \"all\""});
 }
 
 TEST_F(BadInputTest, SizesThatDoNotParse) {
@@ -70,6 +75,13 @@ TEST_F(BadInputTest, SizesThatDoNotParse) {
               {"--sizes, character 5", "unknown suffix 'Q'", "\n  1K:4Q:x2\n      ^"});
   ExpectError({"tune", "--sizes", ""}, 2, "usage", {"--sizes, character 1", "a number is missing"});
   ExpectError({"explain", "all_reduce", "much", "f32"}, 2, "usage", {"SIZE, character 1"});
+}
+
+TEST_F(BadInputTest, RowsThatDoNotParse) {
+  const std::string program = folder_.path() + "/p.cotune";
+  WriteFileForTest(program, "%x = input f32 [R, 8]\n%s = all_reduce sum %x\nreturn %s\n");
+  ExpectError({"tune", "--program", program, "--rows", "1:4:y2"}, 2, "usage",
+              {"\"1:4:y2\" is not a list of rows (--rows, character 5)", "or + (a number)"});
 }
 
 TEST_F(BadInputTest, SettingsThatDoNotFit) {
@@ -192,6 +204,12 @@ TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {
               "environment", {"7 of 7 cells have to be measured", folder});
   ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
   EXPECT_EQ(ReadFileForTest(database), bytes);
+}
+
+TEST_F(BadInputTest, ADatabaseOfATuneThatWasEndedHasAJournal) {
+  WriteFileForTest(database_ + ".journal", "");
+  ExpectError({"db", "show", database_}, 3, "environment",
+              {"a tune that was ended has left " + database_ + ".journal: run it again"});
 }
 
 TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {

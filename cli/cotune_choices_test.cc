@@ -35,6 +35,32 @@ class ChoicesTest : public CotuneProgramTest {
   }
 };
 
+// The fake backend by its file, which fails in create.
+TEST_F(ChoicesTest, ANamedPluginThatIsRefusedIsAnError) {
+  const std::string file = environment_["COTUNE_PLUGIN_PATH"] + "/cotune_fake.so";
+  const std::vector<std::string> broken = {
+      "--plugin", file, "--set", "fake.script=create_fails no luck today; choice a default"};
+  const auto end_of = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), broken.begin(), broken.end());
+    return Run(arguments);
+  };
+  const ProgramEnd tune = end_of({"tune", "--ranks", "2", "--collective", "broadcast"});
+  EXPECT_EQ(tune.exit_code, 8) << tune.err;
+  EXPECT_NE(tune.err.find("error 8 (plugin_refused): plugin refused at step 'create' ("),
+            std::string::npos)
+      << tune.err;
+  EXPECT_NE(tune.err.find("no luck today"), std::string::npos) << tune.err;
+  const ProgramEnd listed = end_of({"plugin", "list"});
+  EXPECT_EQ(listed.exit_code, 8) << listed.err;
+  EXPECT_NE(listed.out.find("refused"), std::string::npos) << listed.out;
+  EXPECT_NE(listed.err.find("error 8 (plugin_refused): a plugin that was named is refused"),
+            std::string::npos)
+      << listed.err;
+  const ProgramEnd missing = Run({"plugin", "list", "--plugin", folder_.path() + "/nope.so"});
+  EXPECT_EQ(missing.exit_code, 8) << missing.err;
+  EXPECT_NE(missing.out.find("nope.so"), std::string::npos) << missing.out;
+}
+
 TEST_F(ChoicesTest, TheFasterChoiceWinsAndExplainSaysWhyOthersLost) {
   const std::string script =
       "choice slow default cost_us=40000; choice fast cost_us=20; "
@@ -288,6 +314,15 @@ TEST_F(ChoicesTest, AScriptThatCannotBeReadIsARefusedBackend) {
   const ProgramEnd end = Small("tune", "choise a", {"--db", database_});
   EXPECT_NE(end.exit_code, 0);
   EXPECT_NE(end.err.find("line 1"), std::string::npos) << end.err;
+}
+
+TEST_F(ChoicesTest, TheProposedTuneKeepsPluginAndBackend) {
+  const std::string file = environment_["COTUNE_PLUGIN_PATH"] + "/cotune_fake.so";
+  const ProgramEnd end = Run({"explain", "broadcast", "1K", "f32", "--plugin", file, "--backend",
+                              "fake", "--set", "fake.script=choice a default"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.out.find(" --backend fake --plugin " + file + " --db "), std::string::npos)
+      << end.out;
 }
 
 TEST_F(ChoicesTest, ABackendForGpusSaysWhyItOffersNothingHere) {

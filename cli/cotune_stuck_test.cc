@@ -259,6 +259,19 @@ TEST_F(StuckProgramTest, APluginThatEndsEveryRankIsNoSuccess) {
       << end.out;
 }
 
+// Its code is that of an error of the database.
+TEST_F(StuckProgramTest, APluginThatExitsWithACodeOfItsOwnIsALostRank) {
+  for (const std::string where : {"", " on=1"}) {
+    const ProgramEnd end = Tune("breach launch exits_with_7 choice=bad" + where);
+    EXPECT_EQ(end.exit_code, 5) << end.err;
+    EXPECT_TRUE(Has(end.err,
+                    "ended with exit code 7 before it was done: a plugin may have called "
+                    "exit()"))
+        << end.err;
+    EXPECT_TRUE(Has(end.err, "error 5 (rank_lost): ")) << end.err;
+  }
+}
+
 // The processes that a process has started.
 std::vector<pid_t> ChildrenOf(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid);

@@ -80,8 +80,8 @@ void UseErrorPipe(Process& process) {
   process.console.set_error_pipe(fd);
 }
 
-// Tells the process that started this rank, if one of this program did, that the rank has not left
-// in the middle.
+// Tells the process that started this rank, if one of this program did, that the rank ends by
+// itself: its exit code is not that of a plugin which calls exit().
 void SayDone(const Console& console) {
   if (console.error_pipe() < 0) return;
   // A message that cannot be written has no reader.
@@ -97,7 +97,7 @@ int RunCommandLine(std::vector<std::string> arguments, Environment environment,
   Console console(stdout, stderr, line.command, line.output, log_is_terminal);
   if (!parsed) return console.PrintError(parsed.error());
   if (const Status acts = CheckFlagsAct(line); !acts) return console.PrintError(acts.error());
-  // A reader that leaves is an error to report, not a reason to vanish. A program that `run` starts
+  // A reader that leaves ends no tune: its database is still written. A program that `run` starts
   // inherits what is set here, so there it stays.
   if (!std::holds_alternative<RunFlags>(line.flags)) std::signal(SIGPIPE, SIG_IGN);
   Process process{console,         std::move(environment),  std::move(arguments),
@@ -108,7 +108,7 @@ int RunCommandLine(std::vector<std::string> arguments, Environment environment,
   SwitchMulticastOff(line.flags, process);
   WarnOfIdleSettings(line, process);
   const int exit_code = std::visit(Dispatch{process}, line.flags);
-  if (exit_code == 0) SayDone(console);
+  SayDone(console);
   return exit_code;
 }
 

@@ -87,6 +87,9 @@ Result<std::unique_ptr<BackendCatalogue>> BackendCatalogue::Open(CatalogueOption
   }
   if (self.bad_setting_) return tl::make_unexpected(*self.bad_setting_);
   COTUNE_RETURN_IF_ERROR(self.AddOwn());
+  if (self.named_failure_ && mode == Mode::kInUse) {
+    return tl::make_unexpected(*self.named_failure_);
+  }
   COTUNE_RETURN_IF_ERROR(self.CheckWanted());
   self.Order();
   self.AdoptForParts(scan);
@@ -200,6 +203,8 @@ void BackendCatalogue::NoteFailure(const std::string& backend, const Error& erro
     if (report.backend != backend || !report.loaded) continue;
     report.loaded = is_idle;
     report.reason = error.ToText();
+    const bool is_refused = report.is_named && error.code == ErrorCode::kPluginRefused;
+    if (is_refused && !named_failure_) named_failure_ = error;
   }
 }
 

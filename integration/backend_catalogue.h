@@ -122,6 +122,7 @@ class BackendCatalogue {
   std::vector<Backend*> part_backends_;
   std::map<std::string, std::string> builds_;
   std::optional<Error> bad_setting_;
+  std::optional<Error> named_failure_;  // the first one of a plugin that the user has named
   std::vector<PluginReport> reports_;
   std::vector<std::string> setting_warnings_;
 };

@@ -52,6 +52,7 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
     if (!listed) {
       if (is_named && !scan.failure) scan.failure = listed.error();
       scan.reports.push_back(PluginReport{folder, "", "", 0, 0, false, listed.error().ToText()});
+      scan.reports.back().is_named = is_named;
       return;
     }
     for (const std::string& file : *listed) files.emplace_back(file, is_named);
@@ -71,11 +72,13 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
     if (!table) {
       if (is_named && !scan.failure) scan.failure = table.error();
       scan.reports.push_back(PluginReport{path, "", "", 0, 0, false, table.error().ToText()});
+      scan.reports.back().is_named = is_named;
       continue;
     }
     PluginReport report{
         path, (*table)->name, (*table)->version, (*table)->abi_minor, (*table)->memory_kinds, true,
         ""};
+    report.is_named = is_named;
     if (!names.insert(report.backend).second) {
       report.loaded = false;
       report.reason = "a plugin before it on the search path has this backend";

@@ -26,6 +26,7 @@ struct PluginReport {
   std::string reason;  // why it is not loaded, or why it cannot be used on this machine
   // About how much device memory its group took; nullopt: it has none, or that is not measured.
   std::optional<uint64_t> group_bytes{};
+  bool is_named = false;  // by the user: the file, or the folder that it is in
 };
 
 // Folders that are searched for plugins when the user says nothing: COTUNE_PLUGIN_PATH

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -232,7 +233,7 @@ void RankSupervisor::NoticeStoppedRanks() {
   log_.AddOwn(
       fmt::format("waiting for rank{} {}, which {} stopped (SIGSTOP, a debugger), for at "
                   "most {:.0f} s more; `kill -CONT` lets {} go on",
-                  is_one ? "" : "s", fmt::join(stopped, ", "), is_one ? "is" : "are",
+                  is_one ? "" : "s", NumbersText(stopped), is_one ? "is" : "are",
                   static_cast<double>(left_ns) * 1e-9, is_one ? "it" : "them"));
   log_.Flush();
 }
@@ -288,9 +289,9 @@ void RankSupervisor::EndRanksThatWaitInVain() {
   if (!failed_ || interrupted_ || !request_.reports_milestones || result_.was_lost_before_join) {
     return;
   }
-  // One that gives an exit code of its own says why, or another rank is about to.
-  const bool is_lost = std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
-    return rank.failed_itself && (rank.end_signal != 0 || rank.exit_code == 0);
+  // A rank that ends by itself gives the reason, or another rank is about to.
+  const bool is_lost = std::any_of(ranks_.begin(), ranks_.end(), [this](const RankProcess& rank) {
+    return rank.failed_itself && (rank.end_signal != 0 || HasLeftInTheMiddle(rank));
   });
   const bool has_joined = std::any_of(ranks_.begin(), ranks_.end(),
                                       [](const RankProcess& rank) { return rank.has_joined; });
@@ -355,7 +356,7 @@ void RankSupervisor::TakeExit(const RankProcess& rank) {
     return;
   }
   if (IsMentioned(rank) || !rank.failed_itself) return;
-  if (rank.end_signal == 0 && rank.exit_code != 0) {
+  if (rank.end_signal == 0 && !HasLeftInTheMiddle(rank)) {
     if (result_.exit_code == 0) result_.exit_code = rank.exit_code;
     return;
   }
@@ -371,6 +372,11 @@ bool RankSupervisor::HasEndedWell(const RankProcess& rank) const {
   return !request_.reports_milestones || rank.has_said_done;
 }
 
+bool RankSupervisor::HasLeftInTheMiddle(const RankProcess& rank) const {
+  if (rank.end_signal != 0 || !request_.reports_milestones) return false;
+  return !rank.has_said_done && (rank.exit_code == 0 || !rank.has_told_error);
+}
+
 bool RankSupervisor::IsMentioned(const RankProcess& rank) const {
   return std::find(result_.lost_ranks.begin(), result_.lost_ranks.end(), rank.rank) !=
          result_.lost_ranks.end();
@@ -378,8 +384,10 @@ bool RankSupervisor::IsMentioned(const RankProcess& rank) const {
 
 // "was ended by SIGKILL (Killed)"; signals without a name by their number.
 std::string RankSupervisor::EndText(const RankProcess& rank) const {
-  if (rank.end_signal == 0 && rank.exit_code == 0 && !HasEndedWell(rank)) {
-    return "ended with exit code 0 before it was done: a plugin may have called exit()";
+  if (HasLeftInTheMiddle(rank)) {
+    return fmt::format(
+        "ended with exit code {} before it was done: a plugin may have called exit()",
+        rank.exit_code);
   }
   if (rank.end_signal == 0) return fmt::format("ended with exit code {}", rank.exit_code);
   const char* const name = sigabbrev_np(rank.end_signal);

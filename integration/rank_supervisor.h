@@ -67,6 +67,8 @@ class RankSupervisor {
 
   void TakeExit(const RankProcess& rank);
   bool HasEndedWell(const RankProcess& rank) const;
+  // Returns whether it gave an exit code without a word that it was done, or an error.
+  bool HasLeftInTheMiddle(const RankProcess& rank) const;
   bool IsMentioned(const RankProcess& rank) const;
   std::string EndText(const RankProcess& rank) const;
   // "; rank 1 has ended with exit code 0": the rank that the others miss may have left without an

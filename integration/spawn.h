@@ -16,7 +16,7 @@ namespace cotune {
 inline constexpr char kErrorPipeVariable[] = "COTUNE_ERROR_PIPE";
 
 // A rank writes these to its error pipe, each with a zero byte: when all ranks have joined the job,
-// and when it has done its work.
+// and before it ends with an exit code of its own, whatever it is.
 inline constexpr char kJoinedWord[] = "joined";
 inline constexpr char kDoneWord[] = "done";
 
@@ -28,8 +28,8 @@ struct SpawnRequest {
   // former goes to standard error, and there is no pipe.
   std::function<void(const std::vector<int>& ranks, const std::string& text)> on_error;
   bool knows_error_pipe = false;  // the program does; else it does not get it
-  // The program writes kJoinedWord to its error pipe when it has joined, and kDoneWord before it
-  // gives exit code 0. Without the latter a rank with that code counts as lost: something in it,
+  // The program writes kJoinedWord to its error pipe when it has joined, and kDoneWord or an error
+  // before it ends. A rank that gives any exit code without them counts as lost: something in it,
   // such as a plugin, has called exit(). When a rank is lost before any has joined, those that do
   // not notice it within half a second are ended by SIGKILL: they hold no results, and would wait
   // for it until their deadline.

@@ -351,6 +351,29 @@ TEST(SpawnTest, AnExitWithoutTheWordThatItIsDoneIsALoss) {
               ElementsAre(MatchesRegex("rank 1 .* ended with exit code 0 before it was done: .*")));
 }
 
+TEST(SpawnTest, AnExitCodeWithoutAWordIsALossAndNotTheCodeOfTheJob) {
+  const auto result_of = [](const std::string& last_word) {
+    SpawnRequest request = Shell("test $COTUNE_RANK = 0 || { " + last_word + "exit 7; }; " +
+                                     "printf 'done\\0' > /proc/self/fd/$COTUNE_ERROR_PIPE",
+                                 2);
+    request.on_error = [](const std::vector<int>&, const std::string&) {};
+    request.knows_error_pipe = true;
+    request.reports_milestones = true;
+    return SpawnRanks(request).value();
+  };
+  const SpawnResult silent = result_of("");
+  EXPECT_EQ(silent.exit_code, 5);
+  EXPECT_THAT(silent.messages,
+              ElementsAre(MatchesRegex("rank 1 .* ended with exit code 7 before it was done: a "
+                                       "plugin may have called exit\\(\\).*")));
+  for (const std::string word : {"done", "an error"}) {
+    const SpawnResult told =
+        result_of("printf '" + word + "\\0' > /proc/self/fd/$COTUNE_ERROR_PIPE; ");
+    EXPECT_EQ(told.exit_code, 7) << word;
+    EXPECT_THAT(told.messages, ElementsAre()) << word;
+  }
+}
+
 TEST(SpawnTest, ALossBeforeTheRanksHaveJoinedEndsTheOthersAtOnce) {
   SpawnRequest request =
       Shell(InFolder(std::string("test $COTUNE_RANK = 1 && kill -KILL $$; ") + kWaitForEver), 3);

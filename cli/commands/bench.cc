@@ -1,7 +1,9 @@
 // `cotune bench`: measure every choice and print it; nothing is written.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/commands/commands.h"
 #include "cli/output/bench_table.h"
@@ -10,6 +12,7 @@
 #include "cli/output/times_text.h"
 #include "cli/session/rank_session.h"
 #include "cli/session/trace_file.h"
+#include "core/base/counted.h"
 #include "core/database/tuned_database.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
@@ -31,15 +34,26 @@ Result<DispatchTable> TunedTable(Job& job, const std::string& asked, Process& pr
   return database->BuildTable(job.world_size(), job.places().ranks_per_host(), job.fingerprint());
 }
 
+// Takes the cells that every backend refuses out of the report and returns a line about them; ""
+// if there are none, or if nothing else is left, which is an error.
+std::string TakeRefusedCells(TuneReport& report) {
+  std::vector<DecidedCell>& cells = report.cells_without_winner;
+  const auto first = std::find_if(cells.begin(), cells.end(), IsRefused);
+  if (report.entries.empty() || first == cells.end()) return "";
+  const size_t all = cells.size() + report.entries.size();
+  const Error example = first->winner.error();
+  const size_t refused = std::erase_if(cells, IsRefused);
+  return fmt::format("{} of {} {} left out, such as {}: {}; -v lists each of them", refused,
+                     Counted(static_cast<int64_t>(all), "cell"), refused == 1 ? "is" : "are",
+                     example.where, example.cause);
+}
+
 int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& job,
-               const TuneReport& report, Process& process) {
+               TuneReport report, Process& process) {
   Console& console = process.console;
   const Result<DispatchTable> tuned = TunedTable(job, asked_database, process);
   if (!tuned) return console.PrintError(tuned.error());
   TuneSummary summary = Summarize(report, "");
-  for (const DecidedCell& each : report.cells_without_winner) {
-    console.Warn(fmt::format("no choice works for {}", each.winner.error().where));
-  }
   const uint64_t wrong_elements = CountWrong(summary.entries);
   if (flags.tuned) {
     summary.entries = OnlyTuned(std::move(summary.entries), *tuned);
@@ -52,6 +66,7 @@ int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& 
   if (console.flags().verbose && !console.flags().quiet) {
     console.PrintLog(TimesText(summary.times));
   }
+  if (const std::string text = TakeRefusedCells(report); !text.empty()) console.Warn(text);
   if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);
   if (incomplete) {

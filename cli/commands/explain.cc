@@ -22,6 +22,14 @@
 namespace cotune::cli {
 namespace {
 
+// The flags as the user gave them, for a command that needs the same ones.
+std::string FlagsText(const PluginFlags& flags) {
+  std::string text;
+  for (const std::string& backend : flags.backends) text += fmt::format(" --backend {}", backend);
+  for (const std::string& plugin : flags.plugins) text += fmt::format(" --plugin {}", plugin);
+  return text;
+}
+
 // The subject of the question: a program at one size, and the problem of its first collective.
 struct Asked {
   Program program;
@@ -151,7 +159,10 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
     database = TunedDatabase();
   }
   Result<Explanation> explanation = Explain(*database, path, *problem, here);
-  if (explanation) explanation->numerics = settings.values.numerics;
+  if (explanation) {
+    explanation->numerics = settings.values.numerics;
+    explanation->plugin_flags = FlagsText(flags.plugins);
+  }
   if (explanation && !flags.program.empty()) {
     const Program& program = asked_call.program;
     explanation->program = {flags.program, ProgramText(program.graph()), program.RowsAt(*problem),

@@ -1,6 +1,7 @@
 // `cotune plugin list`: every plugin that was found, and what became of it.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,21 @@ std::vector<PluginRow> UntriedRows(const JobOptions& options, const Error& why) 
   return rows;
 }
 
+// The error of the list if a plugin that the user has named is refused.
+std::optional<Error> NamedRefusal(const Job& job) {
+  for (const PluginReport& report : job.plugin_reports()) {
+    if (report.is_named && !report.loaded) {
+      return Error{ErrorCode::kPluginRefused,
+                   "a plugin that was named is refused",
+                   report.path,
+                   "",
+                   "see the reason that is listed",
+                   {}};
+    }
+  }
+  return std::nullopt;
+}
+
 std::string ListText(const std::vector<PluginRow>& rows) {
   TextTable table({{"backend"}, {"version"}, {"abi"}, {"memory"}, {"state"}, {"path"}});
   std::string reasons;
@@ -89,6 +105,10 @@ int PluginListCommand(const PluginListFlags& flags, Process& process) {
       console.PrintResult(console.flags().json ? PluginListJson(rows) : ListText(rows));
   if (printed != 0) return printed;
   if (!job) return ExitCode(job.error().code);
+  if (const std::optional<Error> refused = NamedRefusal(**job)) {
+    console.LogError(*refused);
+    return ExitCode(refused->code);
+  }
   const bool is_usable = std::any_of(rows.begin(), rows.end(),
                                      [](const PluginRow& row) { return row.state == "loaded"; });
   if (is_usable) return 0;

@@ -323,6 +323,14 @@ std::string KnownText(std::string_view typed, const std::vector<std::string>& na
   return KnownNamesText(typed, std::vector<std::string_view>(names.begin(), names.end()));
 }
 
+// The list of flags is long: the one that was meant comes first.
+std::string KnownFlagsText(std::string_view typed, const std::vector<std::string>& names) {
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string nearest = NearestName(typed, views);
+  const std::string known = KnownNamesText("", views);
+  return nearest.empty() ? known : fmt::format("did you mean {}? {}", nearest, known);
+}
+
 tl::unexpected<Error> Usage(std::string what, const std::string& command, std::string cause) {
   const std::string full = command.empty() ? "cotune" : "cotune " + command;
   return Fail(ErrorCode::kUsage, std::move(what), full, std::move(cause),
@@ -347,7 +355,7 @@ Status CheckExtras(const CLI::App& app) {
   const std::string typed = first.substr(0, first.find('='));
   if (typed.starts_with('-')) {
     return Usage(fmt::format("unknown flag {}", typed), name,
-                 KnownText(typed, FlagNames(*command)));
+                 KnownFlagsText(typed, FlagNames(*command)));
   }
   if (is_family) {
     return Usage(fmt::format("unknown command \"{}\"", typed), name,
@@ -396,6 +404,28 @@ void Declare(Parsing& parsing) {
   finish(parsing.app, finish);
 }
 
+// The words of a command that help is wanted about.
+Status CheckCommandWords(const std::vector<std::string>& words) {
+  Parsing parsing;
+  Declare(parsing);
+  const CLI::App* command = &parsing.app;
+  std::string name;
+  for (const std::string& word : words) {
+    if (word.starts_with('-')) continue;
+    const std::vector<std::string> known = CommandNames(*command);
+    if (known.empty()) {
+      return Usage(fmt::format("unexpected argument \"{}\"", word), name,
+                   "the command takes no further words");
+    }
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      return Usage(fmt::format("unknown command \"{}\"", word), name, KnownText(word, known));
+    }
+    command = command->get_subcommand(word);
+    name += (name.empty() ? "" : " ") + word;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view ExitCodesText() {
@@ -408,6 +438,7 @@ Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) 
   // `cotune help tune` is `cotune tune --help`.
   if (!arguments.empty() && arguments.front() == "help") {
     std::vector<std::string> as_flag(arguments.begin() + 1, arguments.end());
+    COTUNE_RETURN_IF_ERROR(CheckCommandWords(as_flag));
     as_flag.emplace_back("--help");
     return ParseCommandLine(as_flag);
   }

@@ -21,6 +21,7 @@ Result<std::vector<uint64_t>> ParseRows(const std::string& text) {
   }
   if (rows) return rows;
   Error error = rows.error();
+  error.what = fmt::format("\"{}\" is not a list of rows", text);
   error.where = "--rows, " + error.where;
   return tl::make_unexpected(std::move(error));
 }

@@ -8,15 +8,24 @@
 #include <cstring>
 
 #include "cli/output/json_output.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
-#include "fmt/ranges.h"
 
 namespace cotune::cli {
+
+namespace {
+
+// The exit code that a shell gives for a program that SIGPIPE has ended.
+constexpr int kReaderLeftExitCode = 141;
+
+}  // namespace
 
 int Console::PrintResult(std::string_view text) {
   const bool is_written = std::fwrite(text.data(), 1, text.size(), results_) == text.size() &&
                           std::fflush(results_) == 0;
   if (is_written) return 0;
+  // The reader has what it wanted, as `head` does.
+  if (errno == EPIPE) return kReaderLeftExitCode;
   const Error error{ErrorCode::kEnvironment,
                     "cannot write the result",
                     "standard output",
@@ -68,9 +77,9 @@ void Console::PrintErrorLine(std::string_view prefix, std::string_view text) {
 void Console::LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text) {
   const bool is_rank_0 = ranks.size() == 1 && ranks.front() == 0;
   const bool names_no_rank = is_rank_0 || static_cast<int>(ranks.size()) == world_size;
-  PrintErrorLine(names_no_rank ? ""
-                               : fmt::format("[rank{} {}] ", ranks.size() > 1 ? "s" : "",
-                                             fmt::join(ranks, ", ")),
+  PrintErrorLine(names_no_rank
+                     ? ""
+                     : fmt::format("[rank{} {}] ", ranks.size() > 1 ? "s" : "", NumbersText(ranks)),
                  text);
 }
 

@@ -148,8 +148,8 @@ std::string TuneCommandText(const Explanation& explanation) {
     const std::string& file = explanation.program->file;
     const AskedProgram& program = *explanation.program;
     const std::string rows = program.has_rows ? fmt::format(" --rows {}", program.rows) : "";
-    return fmt::format("cotune tune --ranks {} --program {}{}{}", cls.world_size,
-                       file.empty() ? "FILE" : file, rows, numerics);
+    return fmt::format("cotune tune --ranks {} --program {}{}{}{}", cls.world_size,
+                       file.empty() ? "FILE" : file, rows, numerics, explanation.plugin_flags);
   }
   std::string command = fmt::format("cotune tune --ranks {} --collective {} --dtype {}",
                                     cls.world_size, Name(cls.collective), Name(cls.dtype));
@@ -160,7 +160,7 @@ std::string TuneCommandText(const Explanation& explanation) {
   if (cls.in_place) command += " --in-place";
   const uint64_t bytes = explanation.asked.bytes();
   if (!IsDefaultSize(cls, bytes)) command += fmt::format(" --sizes {}", FormatSizeBytes(bytes));
-  return command + numerics;
+  return command + numerics + explanation.plugin_flags;
 }
 
 bool IsForced(const Explanation& explanation) {
@@ -361,8 +361,11 @@ std::string WhyItLost(const DatabaseEntry& entry, const Verdict& verdict) {
       }
       return fmt::format("{:.1f} % slower: {}", percent, time);
     case Outcome::kOutpaced:
-      return fmt::format("left the race after {} rounds, {} the winner's time: {}",
-                         verdict.samples_ns.size(), FactorText(percent / 100 + 1), time);
+      return fmt::format("left the race after {} rounds, {} {}: {}", verdict.samples_ns.size(),
+                         FactorText(percent / 100 + 1),
+                         entry.cell.is_unsteady ? "the time of the choice that runs (unsteady)"
+                                                : "the winner's time",
+                         time);
     case Outcome::kLostHeat:
       return fmt::format("lost the first of two heats: {}", time);
     case Outcome::kPrecompileFailed:

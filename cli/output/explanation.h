@@ -40,6 +40,8 @@ struct Explanation {
   // Which one that is, where it is known: the caller of Explain fills it in.
   std::optional<ChoiceId> fallback{};
   NumericsRule numerics = NumericsRule::kAny;  // likewise: that of the settings
+  // Likewise: the flags of plugins and backends that the command had, such as " --backend host".
+  std::string plugin_flags{};
   // Likewise; nullopt: none of its collectives is forced. The other members are about what it would
   // run without the setting.
   std::optional<ForcedAnswer> forced{};

@@ -265,6 +265,11 @@ TEST(ExplanationTest, EachFateHasItsReason) {
   EXPECT_EQ(
       WhyItLost(entry, verdicts[2]),
       "left the race after 3 rounds, 2.57x the winner's time: 90.0 us (90.0-90.0 us, 3 rounds)");
+  DatabaseEntry unsteady = entry;
+  unsteady.cell.is_unsteady = true;
+  EXPECT_EQ(WhyItLost(unsteady, verdicts[2]),
+            "left the race after 3 rounds, 2.57x the time of the choice that runs (unsteady): 90.0 "
+            "us (90.0-90.0 us, 3 rounds)");
   EXPECT_EQ(WhyItLost(entry, verdicts[3]),
             "wrong_result, 12 wrong elements: rank 2: element 7 is 3, not 4");
   Verdict noted = verdicts[1];

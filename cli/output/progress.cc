@@ -5,6 +5,7 @@
 #include "cli/output/number_text.h"
 #include "cli/output/program_words.h"
 #include "core/base/counted.h"
+#include "core/selection/select_winner.h"
 #include "fmt/format.h"
 #include "integration/settings/size_list.h"
 
@@ -134,6 +135,11 @@ void Progress::OnCellDone(int32_t index, int32_t total, const CellResult& cell,
 }
 
 void Progress::ShowLine(Severity severity, std::string_view text) {
+  // The second text sums up cells of a program, each of which has a warning of its own if it
+  // failed.
+  const bool is_of_refused =
+      IsRefusalText(text) || text.starts_with("no choice could be measured (");
+  if (options_.hides_refused_cells && !options_.verbose && is_of_refused) return;
   if (severity >= Severity::kWarning) {
     ++warnings_;
     Print(fmt::format("cotune: warning: {}", text));

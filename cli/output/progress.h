@@ -57,9 +57,10 @@ class Progress final : public StageObserver {
   struct Options {
     bool redraw = false;  // a terminal that understands escape sequences
     size_t columns = 80;
-    bool quiet = false;    // warnings only
-    bool verbose = false;  // stages too
-    std::string database;  // for the plan
+    bool quiet = false;                // warnings only
+    bool verbose = false;              // stages too
+    bool hides_refused_cells = false;  // unless verbose: no warning for each cell without a choice
+    std::string database;              // for the plan
   };
   using Write = std::function<void(std::string_view)>;
   // The clock outlives the object.

@@ -9,6 +9,7 @@
 
 #include "cli/session/last_resort.h"
 #include "core/base/status.h"
+#include "integration/spawn.h"
 
 namespace cotune::cli {
 namespace {
@@ -25,6 +26,7 @@ std::atomic<int> interrupts{0};
 std::atomic<Phase> phase{Phase::kBefore};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<Phase>::is_always_lock_free);
 bool speaks_for_job = false;
+int done_file = -1;  // -1: nobody reads that this process ends by itself
 std::string error_text;
 std::string document_text;
 
@@ -44,6 +46,7 @@ void OnInterrupt(int /*signal*/) {
   }
   if (now == Phase::kBefore || before >= kPatientInterrupts) {
     NoteUserStop();
+    if (done_file >= 0) Say(done_file, {kDoneWord, sizeof(kDoneWord)});
     _exit(ExitCode(ErrorCode::kInterrupted));
   }
   if (now == Phase::kDuring && before == 0 && speaks_for_job) {
@@ -56,8 +59,10 @@ void OnInterrupt(int /*signal*/) {
 
 }  // namespace
 
-void CatchInterrupts(bool speaks, std::string early_error, std::string early_document) {
+void CatchInterrupts(bool speaks, int error_pipe, std::string early_error,
+                     std::string early_document) {
   speaks_for_job = speaks;
+  done_file = error_pipe;
   error_text = std::move(early_error);
   document_text = std::move(early_document);
   struct sigaction action {};

@@ -11,7 +11,9 @@ namespace cotune::cli {
 // is at while one runs, and nothing after that; insisting ends the process. early_error and
 // early_document go to standard error and standard output in the first case; speaks: this process
 // says for all ranks what becomes of the tune. Once in a process.
-void CatchInterrupts(bool speaks, std::string early_error, std::string early_document);
+// error_pipe: gets kDoneWord before a signal ends this process; -1: there is none.
+void CatchInterrupts(bool speaks, int error_pipe, std::string early_error,
+                     std::string early_document);
 // Around what has to be ended in order.
 void BeginInterruptible();
 void EndInterruptible();

@@ -18,7 +18,6 @@
 #include "core/base/counted.h"
 #include "core/events/event_stream.h"
 #include "fmt/format.h"
-#include "fmt/ranges.h"
 #include "integration/database_path.h"
 #include "integration/event_recorder.h"
 #include "integration/plugin_scan.h"
@@ -32,7 +31,7 @@ void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
   const Error early{ErrorCode::kInterrupted, "interrupted before the tune began", "", "", "", {}};
   const std::string text = fmt::format("cotune: error {} ({}): {}\n", ExitCode(early.code),
                                        ErrorCodeName(early.code), early.ToText());
-  CatchInterrupts(context.rank == 0, text,
+  CatchInterrupts(context.rank == 0, console.error_pipe(), text,
                   console.flags().json ? ErrorJson(console.command(), early) : "");
 }
 
@@ -81,7 +80,7 @@ struct Watchers {
 };
 
 Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
-                              const std::string& database, bool is_traced, Process& process) {
+                              const std::string& database, const RankWork& work, Process& process) {
   const int rank = context.rank;
   Watchers watchers;
   std::vector<StageObserver*> listeners;
@@ -91,12 +90,13 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
                               .columns = process.log_columns,
                               .quiet = flags.quiet,
                               .verbose = flags.verbose,
+                              .hides_refused_cells = !work.uses_database,
                               .database = database};
     watchers.progress = std::make_unique<Progress>(
         clock, options, [&process](std::string_view text) { process.console.PrintLog(text); });
     listeners.push_back(watchers.progress.get());
   }
-  if (is_traced) {
+  if (!work.trace_path.empty()) {
     watchers.recorder =
         std::make_unique<EventRecorder>(RecorderLimits::ForRanks(context.world_size));
     listeners.push_back(watchers.recorder.get());
@@ -151,8 +151,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
                         const PrintReport& print, bool& has_joined) {
   const MonotonicClock clock;
   const std::string asked_database = work.uses_database ? settings.values.database : "";
-  COTUNE_TRY(Watchers watchers,
-             MakeWatchers(context, clock, asked_database, !work.trace_path.empty(), process));
+  COTUNE_TRY(Watchers watchers, MakeWatchers(context, clock, asked_database, work, process));
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
   options.observer = watchers.events.get();
@@ -313,14 +312,16 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
     if (!is_the_error) process.console.Warn(message);
   }
   if (!nobody_speaks) return result->exit_code;
+  std::string next_step =
+      result->was_lost_before_join ? "run again" : "run again; what was measured is kept";
+  if (what.find("SIGXFSZ") != std::string::npos) next_step = "raise ulimit -f, and " + next_step;
   // Rank 0 would have said what happened.
-  return process.console.PrintError(
-      {ErrorCode::kRankLost,
-       what,
-       "own ranks",
-       "it was ended from outside, crashed, was stopped, or left",
-       result->was_lost_before_join ? "run again" : "run again; what was measured is kept",
-       {result->lost_ranks.front()}});
+  return process.console.PrintError({ErrorCode::kRankLost,
+                                     what,
+                                     "own ranks",
+                                     "it was ended from outside, crashed, was stopped, or left",
+                                     std::move(next_step),
+                                     {result->lost_ranks.front()}});
 }
 
 Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process) {
@@ -366,24 +367,11 @@ TuneSummary Summarize(const TuneReport& report, const std::string& database) {
           .backend_refusals = report.outcome.backend_refusals};
 }
 
-std::optional<Error> WhyIncomplete(const TuneReport& report) {
-  if (!report.outcome.late_ranks.empty()) {
-    return Error{ErrorCode::kDeadline,
-                 fmt::format("nothing was tuned: rank {} missed the pre-sync window",
-                             fmt::join(report.outcome.late_ranks, ", ")),
-                 "pre_sync",
-                 "the rank was slow to start or is overloaded",
-                 "run again, or raise collective_pre_sync_timeout",
-                 report.outcome.late_ranks};
-  }
-  if (!report.outcome.committed) {
-    return Error{ErrorCode::kRankLost,
-                 "nothing was tuned: a rank declined the table",
-                 "agree",
-                 "the ranks came to different winners",
-                 "run again; if it repeats, report it",
-                 {}};
-  }
+bool IsRefused(const DecidedCell& cell) { return !cell.winner && cell.cell.verdicts.empty(); }
+
+namespace {
+
+std::optional<Error> WhyWithoutWinner(const TuneReport& report) {
   if (report.cells_without_winner.empty()) return std::nullopt;
   const auto& [cell, first] = report.cells_without_winner.front();
   Error error{ErrorCode::kEnvironment,
@@ -408,6 +396,29 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
                     ? "every choice of the second heat failed or computed wrong values"
                     : "every choice failed or computed wrong values";
   return error;
+}
+
+}  // namespace
+
+std::optional<Error> WhyIncomplete(const TuneReport& report) {
+  if (!report.outcome.late_ranks.empty()) {
+    return Error{ErrorCode::kDeadline,
+                 fmt::format("nothing was tuned: rank {} missed the pre-sync window",
+                             NumbersText(report.outcome.late_ranks)),
+                 "pre_sync",
+                 "the rank was slow to start or is overloaded",
+                 "run again, or raise collective_pre_sync_timeout",
+                 report.outcome.late_ranks};
+  }
+  if (!report.outcome.committed) {
+    return Error{ErrorCode::kRankLost,
+                 "nothing was tuned: a rank declined the table",
+                 "agree",
+                 "the ranks came to different winners",
+                 "run again; if it repeats, report it",
+                 {}};
+  }
+  return WhyWithoutWinner(report);
 }
 
 }  // namespace cotune::cli

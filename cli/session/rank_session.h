@@ -69,6 +69,9 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
 
 TuneSummary Summarize(const TuneReport& report, const std::string& database);
 
+// Returns whether no choice of the cell was tried, because no backend offers one.
+bool IsRefused(const DecidedCell& cell);
+
 // Why a tune that ran to its end is no success: a missed window, or cells where no choice works.
 std::optional<Error> WhyIncomplete(const TuneReport& report);
 

@@ -22,6 +22,28 @@ size_t EditDistance(std::string_view left, std::string_view right) {
   return row[right.size()];
 }
 
+// Returns whether `typed` is `name` with letters left out, as "avg" is of "average".
+bool IsAbbreviation(std::string_view typed, std::string_view name) {
+  constexpr size_t kLettersMin = 3;
+  if (typed.size() < kLettersMin || name.empty() || typed.front() != name.front()) return false;
+  size_t found = 0;
+  for (const char letter : name) {
+    if (found < typed.size() && letter == typed[found]) ++found;
+  }
+  return found == typed.size();
+}
+
+// Returns the only candidate that is abbreviated so, or "".
+std::string AbbreviatedName(std::string_view typed, std::span<const std::string_view> candidates) {
+  std::string_view name;
+  for (const std::string_view candidate : candidates) {
+    if (!IsAbbreviation(typed, candidate)) continue;
+    if (!name.empty()) return "";
+    name = candidate;
+  }
+  return std::string(name);
+}
+
 }  // namespace
 
 std::string NearestName(std::string_view typed, std::span<const std::string_view> candidates) {
@@ -34,7 +56,9 @@ std::string NearestName(std::string_view typed, std::span<const std::string_view
       best = candidate;
     }
   }
-  if (best_distance > std::max(typed.size(), best.size()) / 2) return "";
+  if (best_distance > std::max(typed.size(), best.size()) / 2) {
+    return AbbreviatedName(typed, candidates);
+  }
   return std::string(best);
 }
 

@@ -8,8 +8,8 @@
 
 namespace cotune {
 
-// The candidate with the smallest edit distance, or "" when every distance is more than half of the
-// longer name.
+// The candidate with the smallest edit distance. If every distance is more than half of the longer
+// name, the only candidate of which the typed name is an abbreviation ("avg" of "average"), or "".
 std::string NearestName(std::string_view typed, std::span<const std::string_view> candidates);
 
 // "known: a, b, c; did you mean b?" — the last part only when there is a near name.

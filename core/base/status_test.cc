@@ -1,5 +1,9 @@
 #include "core/base/status.h"
 
+#include <numeric>
+#include <vector>
+
+#include "core/base/counted.h"
 #include "core/base/nearest_name.h"
 #include "core/base/sha256.h"
 #include "gtest/gtest.h"
@@ -29,11 +33,25 @@ TEST(StatusTest, ExitCodesAreThoseOfTheDocumentation) {
   EXPECT_EQ(ExitCode(ErrorCode::kDisagreement), 5);
 }
 
+TEST(NumbersTextTest, MoreThanEightInARowAreARange) {
+  std::vector<int> numbers(300);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  EXPECT_EQ(NumbersText(numbers), "0-299");
+  EXPECT_EQ(NumbersText({}), "");
+  EXPECT_EQ(NumbersText({0, 1, 2, 3, 4, 5, 6, 7}), "0, 1, 2, 3, 4, 5, 6, 7");
+  EXPECT_EQ(NumbersText({1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13}), "1, 3-11, 13");
+}
+
 TEST(NearestNameTest, NearMeansHalfOfTheNameOrLess) {
   const std::string_view names[] = {"all_reduce", "broadcast"};
   EXPECT_EQ(NearestName("allreduce", names), "all_reduce");
   EXPECT_EQ(NearestName("brodcats", names), "broadcast");
   EXPECT_EQ(NearestName("xyz", names), "");
+  constexpr std::string_view kReductions[] = {"sum", "minimum", "maximum", "average", "averaging"};
+  EXPECT_EQ(NearestName("mxm", std::span(kReductions).first(4)), "maximum");
+  EXPECT_EQ(NearestName("avg", std::span(kReductions).first(4)), "average");
+  EXPECT_EQ(NearestName("avg", kReductions), "") << "two begin so";
+  EXPECT_EQ(NearestName("av", kReductions), "") << "too short";
   EXPECT_EQ(KnownNamesText("xyz", names), "known: all_reduce, broadcast");
 }
 

@@ -1,4 +1,6 @@
 // The two classes of choices, unfused and fused ones, in SelectWinner and TiedChoices.
+#include <algorithm>
+#include <iterator>
 #include <random>
 
 #include "core/selection/select_winner.h"
@@ -134,7 +136,7 @@ TEST(SelectFusedWinnerTest, WithoutAnUnfusedTimeTheBestFusedOneWins) {
 }
 
 TEST(SelectFusedWinnerTest, TheDefaultWinsInsideItsClassAsBefore) {
-  // host/ring is inside the noise of the default, and the fused choice inside that of host/ring.
+  // host/ring and the fused choice are inside the noise of the default.
   const Winner winner = WinnerOf({Default(Timed("host/tree", 102'000)), Timed("host/ring", 101'000),
                                   Timed("host/ring?fuse=1", 100'000)});
   EXPECT_EQ(winner.id, Id("host/tree"));
@@ -163,6 +165,42 @@ TEST(SelectFusedWinnerTest, TheIntervalsMustShowThatItBeatsTheDefault) {
   EXPECT_THAT(winner_by_width(5'000).why,
               HasSubstr("host/tree?fuse=1 (100.0 us) was faster, but the intervals do not show "
                         "that it beats the default host/tree"));
+}
+
+// The fused choice is inside the threshold of host/ring, which does not replace the default.
+TEST(SelectFusedWinnerTest, ItIsComparedWithTheUnfusedChoiceThatWouldRun) {
+  const Winner in_noise =
+      WinnerOf({Default(Timed("host/tree", 102'100)), Timed("host/ring", 101'000),
+                Timed("host/ring?fuse=1", 100'000)});
+  EXPECT_EQ(in_noise.id, Id("host/ring?fuse=1"));
+  EXPECT_EQ(in_noise.best_unfused, (TimedChoice{Id("host/ring"), 101'000}));
+  EXPECT_EQ(in_noise.why,
+            "2.1 % faster than the default host/tree (102.1 us); 99 % interval 100.0-100.0 us; "
+            "1.0 % faster than the fastest unfused choice, host/ring (101.0 us), which would not "
+            "replace the default");
+  // It eliminated both unfused ones.
+  Verdict ring = Outpaced(Timed("host/one_shot", 32'700));
+  ring.samples_ns = {32'700, 32'700, 37'000, 32'700, 32'700, 32'700, 32'700, 32'700};
+  const Verdict fused = Timed("host/two_shot?fuse=1.2", 32'400);
+  const Winner alone = WinnerOf({Outpaced(Default(Timed("host/two_shot", 36'200))), ring, fused});
+  EXPECT_EQ(alone.id, fused.id);
+  EXPECT_THAT(alone.why, HasSubstr("10.5 % faster than the default host/two_shot (36.2 us, "
+                                   "eliminated early), which the race eliminated after 8 rounds"));
+}
+
+// The default is no slower than host/ring beyond doubt, but slower than the fused choice.
+TEST(SelectFusedWinnerTest, AnUnfusedChoiceAsFastAsAFusedOneThatBeatsTheDefaultWins) {
+  const auto winner_beside = [](int64_t fused_ns) {
+    return WinnerOf({Default(Timed("host/tree", 110'000)), Timed("host/ring", 100'000, 10'000),
+                     Timed("host/ring?fuse=1", fused_ns)});
+  };
+  const Winner winner = winner_beside(105'000);
+  EXPECT_EQ(winner.id, Id("host/ring"));
+  EXPECT_EQ(winner.why,
+            "9.1 % faster than the default host/tree (110.0 us); 99 % interval 90.0-110.0 us; by "
+            "itself it would not replace the default, which host/ring?fuse=1 (105.0 us) beats");
+  EXPECT_EQ(winner_beside(99'999).id, Id("host/ring?fuse=1"));
+  EXPECT_EQ(winner_beside(108'000).id, Id("host/tree")) << "inside the noise of the default";
 }
 
 TEST(SelectFusedWinnerTest, AnEliminatedUnfusedChoiceIsComparedInItsOwnRounds) {
@@ -245,46 +283,135 @@ TEST(FusedTiesTest, WarmTimesDecideWithinTheClass) {
   EXPECT_EQ(WinnerOf(verdicts).id, Id("host/d?fuse=1"));
 }
 
-// Fused choices that do not win change nothing about the unfused winner but its sentence, and one
-// that wins is faster than every unfused one that was timed to the end, by more than the gain.
+// A verdict of samples around `center_ns`, summed up as the race does.
+Verdict Sampled(std::string_view id, int64_t center_ns, size_t samples, std::mt19937_64& random) {
+  Verdict verdict{.id = Id(id), .repetitions = 1};
+  for (size_t i = 0; i < samples; ++i) {
+    const auto spike_ns = random() % 10 == 0 ? static_cast<int64_t>(random() % 400) : 0;
+    verdict.samples_ns.push_back(center_ns + static_cast<int64_t>(random() % 30) + spike_ns);
+  }
+  const MedianInterval interval = MedianWithInterval(verdict.samples_ns);
+  verdict.median_ns = interval.median_ns;
+  verdict.interval_low_ns = interval.low_ns;
+  verdict.interval_high_ns = interval.high_ns;
+  return verdict;
+}
+
+// Eight choices, of which every second one is fused and the first is the default.
+std::vector<Verdict> RandomVerdicts(std::mt19937_64& random) {
+  std::vector<Verdict> verdicts;
+  for (int i = 0; i < 8; ++i) {
+    const bool is_fused = i % 2 == 1;
+    const std::string name = "host/" + std::string(1, static_cast<char>('a' + i));
+    const bool is_eliminated = random() % 3 == 0;
+    Verdict verdict = Sampled(name + (is_fused ? "?fuse=1" : ""),
+                              static_cast<int64_t>((is_fused ? 960 : 990) + random() % 100),
+                              is_eliminated ? 8 + random() % 4 : 20, random);
+    if (is_eliminated) verdict = Outpaced(std::move(verdict));
+    if (random() % 8 == 0) verdict.outcome = Outcome::kLaunchFailed;
+    if (random() % 8 == 0) verdict.median_ns = 0;
+    verdict.is_default = i == 0;
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+// The median of the first `count` samples.
+int64_t MedianOfFirst(const Verdict& verdict, size_t count) {
+  return MedianWithInterval({verdict.samples_ns.begin(),
+                             verdict.samples_ns.begin() + static_cast<std::ptrdiff_t>(count)})
+      .median_ns;
+}
+
+// The factor by which the slow one takes longer, in the rounds of both.
+double Slowdown(const Verdict& slow, const Verdict& fast) {
+  const size_t rounds = std::min(slow.samples_ns.size(), fast.samples_ns.size());
+  return static_cast<double>(MedianOfFirst(slow, rounds)) /
+         static_cast<double>(MedianOfFirst(fast, rounds));
+}
+
+bool HasFailed(const Verdict& verdict) {
+  return verdict.median_ns == 0 || verdict.outcome == Outcome::kLaunchFailed;
+}
+
+// No choice that raced to the end is faster than the winner by more than the gain that a fused one
+// needs; but the default may win where its interval overlaps the other one's, or, if the race
+// eliminated it, after a choice that was faster failed.
+TEST(SelectFusedWinnerTest, NoChoiceThatRacedToTheEndIsMuchFasterThanTheWinner) {
+  std::mt19937_64 random(17);
+  int defaults_beaten = 0;
+  int eliminated_defaults = 0;
+  for (int round = 0; round < 5000; ++round) {
+    const std::vector<Verdict> verdicts = RandomVerdicts(random);
+    const Result<Winner> winner = SelectWinner(Cell(verdicts), {});
+    if (!winner) continue;
+    const Verdict& chosen =
+        *std::find_if(verdicts.begin(), verdicts.end(),
+                      [&](const Verdict& verdict) { return verdict.id == winner->id; });
+    const bool has_failure = std::any_of(verdicts.begin(), verdicts.end(), HasFailed);
+    const bool is_eliminated = chosen.outcome == Outcome::kOutpaced;
+    if (chosen.is_default && is_eliminated && has_failure) continue;
+    if (chosen.is_default && is_eliminated) ++eliminated_defaults;
+    if (!chosen.is_default) ++defaults_beaten;
+    for (const Verdict& other : verdicts) {
+      if (other.outcome != Outcome::kTimed || HasFailed(other) || other.id == chosen.id) continue;
+      const bool may_overlap = chosen.is_default && !is_eliminated;
+      const bool overlaps = chosen.interval_low_ns <= other.interval_high_ns;
+      if (may_overlap && overlaps) continue;
+      EXPECT_LE(Slowdown(chosen, other), 1.0201) << round << ": " << winner->why;
+    }
+  }
+  EXPECT_GT(defaults_beaten, 1000);
+  EXPECT_GT(eliminated_defaults, 20);
+}
+
+// Fused choices that do not win change nothing about the unfused winner but its sentence, unless
+// they beat the default that was kept against it. One that wins is faster than every unfused choice
+// that was timed to the end, and the fused ones have the gain over the winner without them.
 TEST(SelectFusedWinnerTest, TheUnfusedClassAloneHasTheSameWinner) {
   std::mt19937_64 random(5);
   int fused_wins = 0;
   int unfused_wins = 0;
+  int defaults_beaten = 0;
   for (int round = 0; round < 3000; ++round) {
+    const std::vector<Verdict> all = RandomVerdicts(random);
     std::vector<Verdict> unfused;
-    std::vector<Verdict> all;
-    for (int i = 0; i < 8; ++i) {
-      const bool is_fused = i % 2 == 1;
-      const std::string name = "host/" + std::string(1, static_cast<char>('a' + i));
-      Verdict verdict = Timed(name + (is_fused ? "?fuse=1" : ""),
-                              static_cast<int64_t>((is_fused ? 960 : 990) + random() % 60),
-                              static_cast<int64_t>(random() % 6));
-      if (random() % 3 == 0) verdict = Outpaced(std::move(verdict));
-      if (random() % 3 == 0) verdict.warm_median_ns = static_cast<int64_t>(700 + random() % 50);
-      if (random() % 6 == 0) verdict.median_ns = verdict.warm_median_ns = 0;
-      verdict.is_default = i == 0;
-      all.push_back(verdict);
-      if (!is_fused) unfused.push_back(std::move(verdict));
-    }
+    // A fused choice that failed may be the one that eliminated the default.
+    std::copy_if(all.begin(), all.end(), std::back_inserter(unfused), [](const Verdict& verdict) {
+      return !verdict.id.has_host_keys() || HasFailed(verdict);
+    });
     const Result<Winner> of_all = SelectWinner(Cell(all), {});
     const Result<Winner> of_unfused = SelectWinner(Cell(unfused), {});
     if (!of_all || !of_unfused) continue;
     if (!of_all->id.has_host_keys()) {
       ++unfused_wins;
-      EXPECT_EQ(of_all->id, of_unfused->id) << round;
       EXPECT_FALSE(of_all->best_unfused) << round;
+      if (of_all->id == of_unfused->id) continue;
+      ++defaults_beaten;
+      EXPECT_EQ(of_unfused->id, of_unfused->fallback) << round;
+      EXPECT_THAT(of_all->why, HasSubstr("by itself it would not replace the default")) << round;
       continue;
     }
     ++fused_wins;
     ASSERT_TRUE(of_all->best_unfused) << round;
-    for (const Verdict& each : unfused) {
-      if (each.outcome != Outcome::kTimed || each.median_ns == 0) continue;
-      EXPECT_GT(each.median_ns, 1.02 * static_cast<double>(of_all->median_ns)) << round;
+    const auto verdict_of = [&](const ChoiceId& id) -> const Verdict& {
+      return *std::find_if(all.begin(), all.end(), [&](const Verdict& v) { return v.id == id; });
+    };
+    const Verdict& fused = verdict_of(of_all->id);
+    double slowdown = 0;
+    for (const Verdict& each : all) {
+      if (each.outcome != fused.outcome || HasFailed(each)) continue;
+      if (each.id.has_host_keys()) {
+        slowdown = std::max(slowdown, Slowdown(verdict_of(of_unfused->id), each));
+      } else if (each.outcome == Outcome::kTimed) {
+        EXPECT_GT(each.median_ns, fused.median_ns) << round;
+      }
     }
+    EXPECT_GT(slowdown, 1.0199) << round;
   }
   EXPECT_GT(fused_wins, 100);
   EXPECT_GT(unfused_wins, 100);
+  EXPECT_GT(defaults_beaten, 3);
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ size_t TrustedSamples(const CellResult& cell) {
   return cell.start_mode == StartMode::kDevice ? 2 : 5;
 }
 
+constexpr std::string_view kNoChoice = "no choice could be timed";
+constexpr std::string_view kNoneOffered = "no backend offers a choice";
+
 double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Time saved by `time_ns` as a share of `base_ns`, in percent.
@@ -142,19 +145,56 @@ bool IsWithinNoise(int64_t slower_ns, int64_t faster_ns, double noise_percent) {
          noise_percent * static_cast<double>(faster_ns);
 }
 
-std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, double noise_percent) {
-  const std::string default_time =
-      fmt::format("the default, {:.1f} us", Microseconds(fallback.median_ns));
-  if (fallback.outcome == Outcome::kOutpaced) {
-    return default_time + fmt::format(
-                              ": the choices that were faster failed later, and {} ({:.1f} us), "
-                              "which is left, did not beat it in the rounds of both",
-                              fastest.id.text(), Microseconds(fastest.median_ns));
+// Returns whether a choice that was faster than the eliminated default in their common rounds
+// failed later, so that it may be the one for which the race eliminated the default.
+bool HasFasterOneFailed(const CellResult& cell, const Verdict& fallback) {
+  return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
+    const bool has_failed = !HasRaced(verdict) && verdict.outcome != Outcome::kLostHeat;
+    if (!has_failed || verdict.samples_ns.empty()) return false;
+    const auto [failed_ns, default_ns] = InCommonRounds(verdict, fallback);
+    return failed_ns.median_ns < default_ns.median_ns;
+  });
+}
+
+std::string WhyEliminatedDefaultKept(const CellResult& cell, const Verdict& fallback,
+                                     const Verdict& fastest, double noise_percent) {
+  const auto [default_ns, fastest_ns] = ComparableMedians(fallback, fastest);
+  const std::string eliminated =
+      fmt::format("the default, {:.1f} us, which the race eliminated after {}: ",
+                  Microseconds(fallback.median_ns),
+                  Counted(static_cast<int64_t>(fallback.samples_ns.size()), "round"));
+  const std::string rival =
+      fmt::format("{} ({:.1f} us{})", fastest.id.text(), Microseconds(fastest.median_ns),
+                  fastest.outcome == Outcome::kOutpaced ? ", eliminated early" : "");
+  if (HasFasterOneFailed(cell, fallback)) {
+    return eliminated + fmt::format(
+                            "a choice that was faster failed later, and {}, which is left, "
+                            "did not beat it in the rounds of both",
+                            rival);
   }
-  const std::string head =
-      default_time + fmt::format(": {} ({:.1f} us) is {:.1f} % faster, but ", fastest.id.text(),
-                                 Microseconds(fastest.median_ns),
-                                 PercentFaster(fastest.median_ns, fallback.median_ns));
+  if (fastest_ns >= default_ns) {
+    return eliminated + rival + " was not faster in the rounds of both";
+  }
+  if (IsWithinNoise(default_ns, fastest_ns, noise_percent)) {
+    return eliminated + rival +
+           fmt::format(
+               " was faster in the rounds of both, but inside the "
+               "noise of {:g} %",
+               noise_percent);
+  }
+  return eliminated + rival +
+         " was faster in the rounds of both, but their intervals do not show it";
+}
+
+std::string WhyDefaultKept(const CellResult& cell, const Verdict& fallback, const Verdict& fastest,
+                           double noise_percent) {
+  if (fallback.outcome == Outcome::kOutpaced) {
+    return WhyEliminatedDefaultKept(cell, fallback, fastest, noise_percent);
+  }
+  const std::string head = fmt::format(
+      "the default, {:.1f} us: {} ({:.1f} us) is {:.1f} % faster, but ",
+      Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns),
+      PercentFaster(fastest.median_ns, fallback.median_ns));
   if (IsWithinNoise(fallback.median_ns, fastest.median_ns, noise_percent)) {
     return head + fmt::format("that is inside the noise of {:g} %", noise_percent);
   }
@@ -208,8 +248,7 @@ std::string WhyNoneOffered(std::span<const Refusal> refusals) {
     if (!reasons.empty()) reasons += "; ";
     reasons += fmt::format("{}: {}", refusal.choice, refusal.reason);
   }
-  return reasons.empty() ? "no backend offers a choice"
-                         : "no backend offers a choice (" + reasons + ")";
+  return std::string(kNoneOffered) + (reasons.empty() ? "" : " (" + reasons + ")");
 }
 
 tl::unexpected<Error> NoWinner(const CellResult& cell) {
@@ -218,7 +257,7 @@ tl::unexpected<Error> NoWinner(const CellResult& cell) {
     if (!fates.empty()) fates += "; ";
     fates += fmt::format("{}: {}", verdict.id.text(), FailureText(verdict));
   }
-  return Fail(ErrorCode::kEnvironment, "no choice could be timed", ToText(cell.problem),
+  return Fail(ErrorCode::kEnvironment, std::string(kNoChoice), ToText(cell.problem),
               fates.empty() ? WhyNoneOffered(cell.refusals) : fates,
               "see each choice's reason with 'cotune explain', or leave this size out");
 }
@@ -251,13 +290,28 @@ bool IsFasterInCommonRounds(const Verdict& a, const Verdict& b) {
          static_cast<double>(MedianWithInterval(std::move(ratios)).high_ns) < kParts;
 }
 
+// Returns whether the default, which the race eliminated, wins although the other choice is faster.
+// It was slower than the leader by more than the noise. A choice that raced to the end was never
+// shown to be slower than that leader, so that the medians of the common rounds decide, unless the
+// leader failed later: then, and for a choice that was eliminated as well, the intervals must show
+// that it is faster.
+bool IsEliminatedDefaultKept(const CellResult& cell, const Verdict& fallback, const Verdict& faster,
+                             const SelectionRules& rules) {
+  if (IsFasterInCommonRounds(faster, fallback)) return false;
+  if (faster.outcome == Outcome::kOutpaced || HasFasterOneFailed(cell, fallback)) return true;
+  const auto [default_ns, faster_ns] = ComparableMedians(fallback, faster);
+  return IsWithinNoise(default_ns, faster_ns, rules.noise_percent);
+}
+
 // Returns whether the default wins although the other choice is faster. Another choice replaces
 // the default only if it is faster by more than the noise, and if the 99 % intervals of both, from
-// the same rounds, do not overlap. The race eliminates a default that was slower than the leader;
-// it wins nevertheless if that leader failed later and the remaining choices do not beat it so.
-bool IsDefaultKept(const Verdict& fallback, const Verdict& faster, const SelectionRules& rules) {
+// the same rounds, do not overlap.
+bool IsDefaultKept(const CellResult& cell, const Verdict& fallback, const Verdict& faster,
+                   const SelectionRules& rules) {
+  if (fallback.outcome == Outcome::kOutpaced) {
+    return IsEliminatedDefaultKept(cell, fallback, faster, rules);
+  }
   const auto [default_ns, faster_ns] = ComparableMedians(fallback, faster);
-  if (fallback.outcome == Outcome::kOutpaced) return !IsFasterInCommonRounds(faster, fallback);
   if (IsWithinNoise(default_ns, faster_ns, rules.noise_percent)) return true;
   return faster.outcome != Outcome::kOutpaced && IntervalsOverlap(fallback, faster);
 }
@@ -304,36 +358,76 @@ struct Standings {
   // The fastest unfused choice if a fused one wins, and the fastest fused one if it does not.
   const Verdict* best_unfused = nullptr;
   const Verdict* rejected_fused = nullptr;
+  // The unfused choice that fused ones are compared with: it runs if none of them wins.
+  const Verdict* unfused_rival = nullptr;
+  // The fastest of the choices that beat the default; nullptr: none does, or there is no default.
+  const Verdict* beats_default = nullptr;
 };
 
-// Returns whether the fused choice wins against the unfused ones of these standings.
-bool DoesFusedWin(const Verdict& fused, const Standings& unfused, const SelectionRules& rules) {
-  if (unfused.fastest == nullptr) return true;
-  if (!IsWorthFusing(fused, *unfused.fastest, rules)) return false;
-  return unfused.fallback == nullptr || !IsDefaultKept(*unfused.fallback, fused, rules);
+// Returns the fastest of the verdicts that beats the default, as far as they raced: one that was
+// eliminated does so only if none raced to the end.
+const Verdict* FastestThatBeats(const CellResult& cell, const Verdicts& verdicts,
+                                const Verdict& fallback, const SelectionRules& rules) {
+  const Verdict* const best = FastestThatRaced(verdicts);
+  return Fastest(verdicts, [&](const Verdict& verdict) {
+    if (&verdict == &fallback || !HasOutcome(verdict, best->outcome)) return false;
+    const bool is_worth = !verdict.id.has_host_keys() || IsWorthFusing(verdict, fallback, rules);
+    return is_worth && !IsDefaultKept(cell, fallback, verdict, rules);
+  });
+}
+
+// Returns the standings of the unfused choices alone.
+Standings UnfusedStandings(const CellResult& cell, const Verdicts& unfused,
+                           const SelectionRules& rules) {
+  Standings standings{.of_class = unfused, .fastest = FastestThatRaced(unfused)};
+  standings.unfused_rival = standings.fastest;
+  const auto default_at =
+      std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
+                   [](const Verdict& v) { return v.is_default && HasRaced(v); });
+  if (default_at == cell.verdicts.end()) return standings;
+  standings.fallback = &*default_at;
+  if (standings.fallback == standings.fastest) return standings;
+  if (!cell.is_unsteady) {
+    standings.beats_default = FastestThatBeats(cell, unfused, *standings.fallback, rules);
+  }
+  standings.default_kept = standings.beats_default == nullptr;
+  if (standings.default_kept) standings.unfused_rival = standings.fallback;
+  return standings;
+}
+
+// Returns whether the unfused choice, which does not beat the default, raced to the end and is at
+// least as fast as the fused one.
+bool IsAsFastAsFused(const Verdict& unfused, const Verdict& fused) {
+  return unfused.outcome == Outcome::kTimed && unfused.median_ns <= fused.median_ns;
 }
 
 Standings StandingsOf(const CellResult& cell, const SelectionRules& rules) {
   VerdictClasses classes = ClassesOf(cell);
-  Standings standings;
-  standings.fastest = FastestThatRaced(classes.unfused);
-  const auto default_at =
-      std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
-                   [](const Verdict& v) { return v.is_default && HasRaced(v); });
-  if (default_at != cell.verdicts.end()) standings.fallback = &*default_at;
+  Standings standings = UnfusedStandings(cell, classes.unfused, rules);
   const Verdict* const fused = FastestThatRaced(classes.fused);
-  if (fused != nullptr && DoesFusedWin(*fused, standings, rules) &&
-      !(cell.is_unsteady && standings.fastest != nullptr)) {
-    standings.best_unfused = standings.fastest;
-    standings.fastest = fused;
-    standings.of_class = std::move(classes.fused);
-  } else {
-    standings.rejected_fused = fused;
-    standings.of_class = std::move(classes.unfused);
+  const Verdict* const unfused = standings.fastest;
+  standings.rejected_fused = fused;
+  if (fused == nullptr || (cell.is_unsteady && unfused != nullptr)) return standings;
+  const bool is_default_next =
+      standings.fallback != nullptr && standings.unfused_rival == standings.fallback;
+  if (is_default_next) {
+    const bool is_late =
+        unfused->outcome == Outcome::kTimed && fused->outcome == Outcome::kOutpaced;
+    if (is_late) return standings;
+    standings.beats_default = FastestThatBeats(cell, classes.fused, *standings.fallback, rules);
+    if (standings.beats_default == nullptr) return standings;
+    standings.default_kept = false;
+    if (unfused != standings.fallback && IsAsFastAsFused(*unfused, *fused)) {
+      standings.unfused_rival = unfused;
+      return standings;
+    }
+  } else if (unfused != nullptr && !IsWorthFusing(*fused, *unfused, rules)) {
+    return standings;
   }
-  standings.default_kept =
-      standings.fallback != nullptr && standings.fallback != standings.fastest &&
-      (cell.is_unsteady || IsDefaultKept(*standings.fallback, *standings.fastest, rules));
+  standings.best_unfused = unfused;
+  standings.rejected_fused = nullptr;
+  standings.fastest = fused;
+  standings.of_class = std::move(classes.fused);
   return standings;
 }
 
@@ -347,9 +441,10 @@ std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings
   std::vector<const Verdict*> tied = {fastest};
   for (const Verdict* verdict : standings.of_class) {
     if (!HasTimeForTie(cell, *verdict) || verdict == fastest || verdict == fallback) continue;
-    const bool loses_to_default = fallback != nullptr && IsDefaultKept(*fallback, *verdict, rules);
+    const bool loses_to_default =
+        fallback != nullptr && IsDefaultKept(cell, *fallback, *verdict, rules);
     const bool loses_to_unfused = standings.best_unfused != nullptr &&
-                                  !IsWorthFusing(*verdict, *standings.best_unfused, rules);
+                                  !IsWorthFusing(*verdict, *standings.unfused_rival, rules);
     if (loses_to_default || loses_to_unfused) continue;
     if (TimeByFastest(*verdict, *fastest) <= limit) tied.push_back(verdict);
   }
@@ -427,7 +522,7 @@ std::string WhyNotFused(const Verdict& winner, const Standings& standings,
   if (fused_ns >= winner_ns) return "";
   const std::string head =
       fmt::format("; {} ({:.1f} us) was faster, but ", fused.id.text(), Microseconds(fused_ns));
-  if (IsWorthFusing(fused, *standings.fastest, rules)) {
+  if (IsWorthFusing(fused, *standings.unfused_rival, rules)) {
     return head + fmt::format("the intervals do not show that it beats the default {}",
                               standings.fallback->id.text());
   }
@@ -443,7 +538,20 @@ std::string WhyNotFused(const Verdict& winner, const Standings& standings,
 std::string WhyFusedWins(const Verdict& winner, const Standings& standings) {
   const Verdict* const unfused = standings.best_unfused;
   if (unfused == nullptr || unfused == standings.fallback) return "";
-  return "; " + ComparedText(winner, "the fastest unfused choice, ", *unfused);
+  const bool is_compared = unfused == standings.unfused_rival;
+  return "; " + ComparedText(winner, "the fastest unfused choice, ", *unfused) +
+         (is_compared ? "" : ", which would not replace the default");
+}
+
+// Returns why the fastest choice wins although it does not beat the default by itself; "" if it
+// does, and if there is no default.
+std::string WhyDefaultBeaten(const CellResult& cell, const Standings& standings,
+                             const SelectionRules& rules) {
+  const Verdict* const other = standings.beats_default;
+  if (other == nullptr || other == standings.fastest) return "";
+  if (!IsDefaultKept(cell, *standings.fallback, *standings.fastest, rules)) return "";
+  return fmt::format("; by itself it would not replace the default, which {} ({:.1f} us) beats",
+                     other->id.text(), Microseconds(other->median_ns));
 }
 
 std::string WhyUnsteadyWins(const Verdict& chosen) {
@@ -478,16 +586,22 @@ std::string Why(const CellResult& cell, const Verdict& chosen, const Standings& 
   const Verdict* const fallback = standings.fallback;
   const std::string why_not_fused = WhyNotFused(chosen, standings, rules);
   if (standings.default_kept) {
-    return WhyDefaultKept(*fallback, *standings.fastest, rules.noise_percent) + why_not_fused;
+    return WhyDefaultKept(cell, *fallback, *standings.fastest, rules.noise_percent) + why_not_fused;
   }
   // The next one is of the same class if a faster choice of the other one does not win.
   const bool is_of_all = why_not_fused.empty();
   const Verdict* const next = RunnerUp(cell, is_of_all ? AllOf(cell) : standings.of_class, &chosen);
   return WhyFastest(cell, chosen, *standings.fastest, fallback, next, is_of_all) +
-         WhyTieBroken(chosen, *standings.fastest) + WhyFusedWins(chosen, standings) + why_not_fused;
+         WhyTieBroken(chosen, *standings.fastest) + WhyDefaultBeaten(cell, standings, rules) +
+         WhyFusedWins(chosen, standings) + why_not_fused;
 }
 
 }  // namespace
+
+bool IsRefusalText(std::string_view error_text) {
+  return error_text.starts_with(kNoChoice) &&
+         error_text.find(fmt::format(": {}", kNoneOffered)) != std::string_view::npos;
+}
 
 bool HasWideInterval(const CellResult& cell, const Winner& winner) {
   return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {

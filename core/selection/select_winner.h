@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -52,22 +53,32 @@ struct SelectionRules {
 };
 
 // Choices are of two classes: *fused* ones, of which a step has a key of the host (`fuse` or
-// `via`), and *unfused* ones, all others. The best fused choice wins only if the fastest unfused
-// one takes longer by more than the larger of fusion_speedup_threshold and noise_percent, in the
-// rounds that both took part in if one was eliminated, and if the default would not be kept against
-// it; or if no unfused choice has a time. Otherwise the best unfused choice wins, also in an
-// unsteady cell.
+// `via`), and *unfused* ones, all others. The fastest choice of a class stands for it.
 //
-// The best choice of a class is the fastest one; but the default choice if the cell is unsteady, if
-// the fastest is faster by less than noise_percent, or if their 99 % intervals overlap. If the race
-// has eliminated the default, the intervals are those of the rounds that both took part in. If tied
-// choices (TiedChoices) have warm times, the smallest product of both times wins: as a program's
-// buffers are sometimes in the cache and sometimes not, each counts alike. Equal times: smaller
-// median, then smaller id. Choices that have no time, computed wrong or failed cannot win, and one
-// that was outpaced wins only by a warm time, or when none was timed to the end. With several
-// backends the default is the first one in the choice list that has a time: what runs when nothing
-// is tuned. kEnvironment, with every choice's fate, when no choice has a time.
+// The default is kept if no other choice beats it: if each one is faster by less than noise_percent
+// (a fused one by less than the larger of it and fusion_speedup_threshold), or has a 99 % interval
+// that overlaps that of the default. A default that the race has eliminated is compared in the
+// rounds that both took part in, by the medians alone; but by the intervals if a choice that was
+// faster in its rounds failed later, or if the other one was eliminated too. An unsteady cell keeps
+// its default.
+//
+// If an unfused choice beats the default, or there is none, the fused class wins only if the
+// unfused one takes longer by more than the larger of fusion_speedup_threshold and noise_percent,
+// in the rounds of both if one was eliminated; or if no unfused choice has a time. If fused ones
+// alone beat the default, the faster of both classes wins, but no unfused choice that was
+// eliminated.
+//
+// If tied choices (TiedChoices) have warm times, the smallest product of both times wins: as a
+// program's buffers are sometimes in the cache and sometimes not, each counts alike. Equal times:
+// smaller median, then smaller id. Choices that have no time, computed wrong or failed cannot win,
+// and one that was outpaced wins only by a warm time, or when none was timed to the end. With
+// several backends the default is the first one in the choice list that has a time: what runs when
+// nothing is tuned. kEnvironment, with every choice's fate, when no choice has a time.
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
+
+// Returns whether this is the text of the error of a cell for which no backend offers a choice, so
+// that nothing of it was tried.
+bool IsRefusalText(std::string_view error_text);
 
 // Returns whether the times of the winner vary too much to be believed: the 99 % interval of its
 // median is wider than kSteadyWidth of the median. Such a cell is measured a second time.

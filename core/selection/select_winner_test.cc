@@ -40,6 +40,18 @@ Verdict Failed(std::string_view id, Outcome outcome, std::string reason) {
   return verdict;
 }
 
+Verdict Outpaced(Verdict verdict) {
+  verdict.outcome = Outcome::kOutpaced;
+  return verdict;
+}
+
+// A choice that failed after eight samples.
+Verdict FailedAfter(std::string_view id, int64_t sample_ns) {
+  Verdict verdict = Failed(id, Outcome::kLaunchFailed, "rank 0: broken");
+  verdict.samples_ns.assign(8, sample_ns);
+  return verdict;
+}
+
 CellResult Cell(std::vector<Verdict> verdicts) {
   CellResult cell;
   cell.problem.cls.reduction = Reduction::kSum;
@@ -167,21 +179,69 @@ TEST(SelectWinnerTest, ADefaultThatTheRaceDroppedIsComparedInItsOwnRounds) {
                         "which the race eliminated after 8 rounds; "));
   // The choice that had been faster failed, and the one that is left never was.
   ring.samples_ns.assign(20, 117'000);
-  const Winner winner = SelectWinner(Cell({ring, dropped}), {}).value();
+  const Winner winner =
+      SelectWinner(Cell({ring, FailedAfter("host/gone", 90'000), dropped}), {}).value();
   EXPECT_EQ(winner.id, Id("host/tree"));
   EXPECT_EQ(winner.why,
-            "the default, 100.0 us: the choices that were faster failed later, and host/ring "
-            "(117.0 us), which is left, did not beat it in the rounds of both");
+            "the default, 100.0 us, which the race eliminated after 8 rounds: a choice that was "
+            "faster failed later, and host/ring (117.0 us), which is left, did not beat it in the "
+            "rounds of both");
 }
 
-TEST(SelectWinnerTest, AnEliminatedDefaultIsReplacedOnlyIfTheIntervalsOfTheSameRoundsSaySo) {
+TEST(SelectWinnerTest, WhyAnEliminatedDefaultIsKeptIsTrue) {
+  const auto why_beside = [](std::vector<Verdict> others) {
+    others.push_back(Outpaced(Default(Timed("host/tree", 100'000))));
+    return SelectWinner(Cell(std::move(others)), {}).value().why;
+  };
+  const std::string head = "the default, 100.0 us, which the race eliminated after 8 rounds: ";
+  EXPECT_EQ(why_beside({Timed("host/ring", 117'000)}),
+            head + "host/ring (117.0 us) was not faster in the rounds of both");
+  EXPECT_EQ(why_beside({Timed("host/ring", 117'000), FailedAfter("host/gone", 101'000),
+                        Failed("host/never", Outcome::kLaunchFailed, "rank 0: broken")}),
+            head + "host/ring (117.0 us) was not faster in the rounds of both")
+      << "no failed choice was faster";
+  Verdict close = Timed("host/ring", 99'000, 2'000);
+  close.samples_ns = {97'000, 97'000, 101'000, 101'000, 99'000, 99'000, 99'000, 99'000};
+  EXPECT_EQ(why_beside({close}),
+            head +
+                "host/ring (99.0 us) was faster in the rounds of both, but inside the noise of "
+                "2 %");
+  Verdict early = Outpaced(Timed("host/ring", 90'000, 12'000));
+  early.samples_ns = {90'000, 90'000, 90'000, 102'000, 90'000, 90'000, 90'000, 90'000};
+  EXPECT_EQ(why_beside({early}),
+            head +
+                "host/ring (90.0 us, eliminated early) was faster in the rounds of both, but "
+                "their intervals do not show it");
+}
+
+// One bad sample of the choice that raced to the end does not make up for all others.
+TEST(SelectWinnerTest, AChoiceThatRacedToTheEndReplacesAnEliminatedDefault) {
+  const Verdict dropped = Outpaced(Default(Timed("host/tree", 26'200)));
+  Verdict one_shot = Timed("host/one_shot", 22'900, 300);
+  one_shot.samples_ns.assign(50, 22'900);
+  one_shot.samples_ns[3] = 40'000;
+  const Winner winner = SelectWinner(Cell({one_shot, dropped}), {}).value();
+  EXPECT_EQ(winner.id, Id("host/one_shot"));
+  EXPECT_EQ(winner.why,
+            "12.6 % faster than the default host/tree (26.2 us, eliminated early), which the race "
+            "eliminated after 8 rounds; 99 % interval 22.6-23.2 us");
+  EXPECT_EQ(SelectWinner(Cell({Outpaced(one_shot), dropped}), {}).value().id, Id("host/tree"))
+      << "it was eliminated as well";
+  EXPECT_EQ(
+      SelectWinner(Cell({one_shot, dropped, FailedAfter("host/gone", 20'000)}), {}).value().id,
+      Id("host/tree"))
+      << "the leader failed";
+}
+
+TEST(SelectWinnerTest, AfterTheLeaderFailedTheIntervalsOfTheSameRoundsMustShowWhoIsFaster) {
   Verdict dropped = Default(Timed("host/tree", 100'000));
   dropped.samples_ns = {100'000, 90'000, 110'000, 100'000, 95'000, 105'000, 100'000, 100'000};
   dropped.outcome = Outcome::kOutpaced;
   Verdict ring = Timed("host/ring", 80'000);
+  const Verdict failed_leader = FailedAfter("host/gone", 70'000);
   const auto winner_with = [&](std::vector<int64_t> samples_ns) {
     ring.samples_ns = std::move(samples_ns);
-    return SelectWinner(Cell({ring, dropped}), {}).value().id;
+    return SelectWinner(Cell({ring, dropped, failed_leader}), {}).value().id;
   };
   // The medians differ by 20 %, one round has the opposite order, and the intervals overlap.
   EXPECT_EQ(winner_with({80'000, 80'000, 80'000, 120'000, 80'000, 80'000, 80'000, 80'000}),
@@ -206,6 +266,7 @@ TEST(SelectWinnerTest, ACellWithoutAChoiceNamesTheBackendsThatRefuseIt) {
             "no backend offers a choice (via=bucket: no two are independent; host with fuse=1: not "
             "this)");
   cell.refusals.push_back({"host", "one host only"});
+  EXPECT_TRUE(IsRefusalText(SelectWinner(cell, {}).error().ToText()));
   cell.refusals.push_back({"ucx/ring", "too small"});
   EXPECT_EQ(SelectWinner(cell, {}).error().cause,
             "no backend offers a choice (host: one host only; ucx/ring: too small)");
@@ -413,11 +474,6 @@ TEST(TiedChoicesTest, AreTheFastestAndThoseInsideTheNoiseInOrder) {
   EXPECT_THAT(tied(many), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-Verdict Outpaced(Verdict verdict) {
-  verdict.outcome = Outcome::kOutpaced;
-  return verdict;
-}
-
 // Timed with other times in the first eight rounds.
 Verdict ThatBegan(Verdict verdict, int64_t first_ns) {
   verdict.samples_ns.assign(50, verdict.median_ns);
@@ -500,6 +556,7 @@ TEST(SelectWinnerTest, WithoutAnyTimeEveryFateIsTold) {
   EXPECT_EQ(winner.error().code, ErrorCode::kEnvironment);
   EXPECT_THAT(winner.error().cause, HasSubstr("host/ring: precompile_failed, rank 2: no memory"));
   EXPECT_THAT(winner.error().cause, HasSubstr("host/tree: deadline, rank 0"));
+  EXPECT_FALSE(IsRefusalText(winner.error().ToText()));
 }
 
 // host/c has the best time of both heats, but only from the first.

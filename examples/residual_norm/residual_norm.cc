@@ -2,9 +2,11 @@
 // it.
 //
 //   cotune run --ranks 2 -- ./residual_norm add_residual_norm.cotune [DATABASE]
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -79,6 +81,11 @@ int Run(cotune_group* group, const cotune_program* program) {
 int main(int argc, char** argv) {
   if (argc < 2) return std::fprintf(stderr, "usage: residual_norm PROGRAM [DATABASE]\n"), 2;
   std::ifstream file(argv[1]);
+  file.peek();  // a folder opens, and cannot be read
+  if (!file.is_open() || file.bad()) {
+    std::fprintf(stderr, "residual_norm: %s cannot be read: %s\n", argv[1], std::strerror(errno));
+    return 3;
+  }
   const std::string source((std::istreambuf_iterator<char>(file)), {});
   cotune_error error{};
   error.struct_size = sizeof(error);

@@ -20,6 +20,10 @@ expect() {  # expect NAME TEXT: the output of NAME has it
   grep -qF "$2" "$folder/$1" || { echo "$1: no '$2' in:"; cat "$folder/$1"; exit 1; }
 }
 
+for unreadable in "$folder/nope.cotune" "$folder"; do
+  if "$example" "$unreadable" 2> "$folder/missing"; then echo "$unreadable was read"; exit 1; fi
+  expect missing "residual_norm: $unreadable cannot be read: "
+done
 run untuned "$cotune" run --ranks 2 -- "$example" "$programs/add_residual_norm.cotune"
 expect untuned "131072 elements are right"
 expect untuned "not tuned: the default choice"

@@ -598,7 +598,8 @@ typedef struct cotune_tune_options {
   uint32_t dtypes;             /* bit 1u << COTUNE_F32 ...; 0: f32 */
   cotune_reduction reduction;  /* 0: sum */
   const uint64_t* sizes_bytes; /* NULL: those of the setting collective_multi_kernel_hints,
-                                * which are 1 KiB to 4 MiB in steps of 4 if it is not set */
+                                * which are 1 KiB to 4 MiB, each 4 times the one before, if
+                                * it is not set */
   size_t size_count;
   int64_t budget_ns; /* measuring stops when it is used up; 0: the setting */
   /* Cells that it holds are not measured again; new ones are added. NULL: nothing is read or

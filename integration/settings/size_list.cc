@@ -92,7 +92,7 @@ Result<Step> ReadStep(SizeReader& reader) {
     if (bytes < 1) return reader.FailAt(begin + 1, "a step is 1 or more");
     return Step{1, bytes};
   }
-  return reader.FailAt(begin, "a range's step begins with x (a factor) or + (bytes)");
+  return reader.FailAt(begin, "a range's step begins with x (a factor) or + (a number)");
 }
 
 Status ReadPart(SizeReader& reader, std::vector<uint64_t>& sizes) {

@@ -559,6 +559,8 @@ bool Misbehave(FakeBackend& backend, std::string_view function, std::string_view
       case How::kOverflows:
         OverflowStack(&count);
         break;
+      case How::kExitsWith7:
+        _exit(7);
       case How::kExits:
         _exit(0);
       case How::kThrows:

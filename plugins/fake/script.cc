@@ -164,6 +164,7 @@ bool ReadHow(std::string_view word, How& how) {
       {"crashes_aside", How::kCrashesAside},
       {"overflows", How::kOverflows},
       {"exits", How::kExits},
+      {"exits_with_7", How::kExitsWith7},
       {"throws", How::kThrows},
       {"throws_int", How::kThrowsInt},
   };

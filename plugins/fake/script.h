@@ -69,6 +69,7 @@
 //     crashes_aside               SIGSEGV on a thread that the call starts
 //     overflows                   the stack runs over
 //     exits                       _exit(0)
+//     exits_with_7                _exit(7)
 //     throws                      std::runtime_error
 //     throws_int                  an exception that is no std::exception
 #ifndef COTUNE_PLUGINS_FAKE_SCRIPT_H_
@@ -136,6 +137,7 @@ enum class How {
   kCrashesAside,
   kOverflows,
   kExits,
+  kExitsWith7,
   kThrows,
   kThrowsInt
 };

@@ -12,9 +12,11 @@ namespace {
 constexpr size_t kTableBytesMin = offsetof(cotune_backend_api_t, plan_destroy) + sizeof(void*);
 constexpr size_t kVersionBytesMax = 64;
 
-tl::unexpected<Error> Refused(const std::string& where, const char* step, std::string cause) {
+tl::unexpected<Error> Refused(
+    const std::string& where, const char* step, std::string cause,
+    std::string next_step = "rebuild the plugin against this version's cotune_backend_v1.h") {
   return Fail(ErrorCode::kPluginRefused, fmt::format("plugin refused at step '{}'", step), where,
-              std::move(cause), "rebuild the plugin against this version's cotune_backend_v1.h");
+              std::move(cause), std::move(next_step));
 }
 
 // The first required function that is missing, or nullptr.
@@ -73,24 +75,28 @@ Status CheckTable(const cotune_backend_api_t* table, const std::string& where) {
         fmt::format("struct_size is {}, version 1.0 has {}", table->struct_size, kTableBytesMin));
   }
   if (const char* missing = MissingFunction(*table); missing != nullptr) {
-    return Refused(where, "required functions", fmt::format("{} is NULL", missing));
+    return Refused(where, "required functions", fmt::format("{} is NULL", missing),
+                   fmt::format("set {} in the plugin's table", missing));
   }
   if (table->name == nullptr || !ChoiceId::FromBackend(table->name, "x")) {
     return Refused(
         where, "name",
         fmt::format("'{}' is not a backend name ([a-z][a-z0-9_]*, 31 characters at most)",
-                    table->name == nullptr ? "" : table->name));
+                    table->name == nullptr ? "" : table->name),
+        "choose a name of a-z, 0-9 and _ that begins with a letter");
   }
   if (table->version == nullptr || table->version[0] == '\0' ||
       std::strlen(table->version) > kVersionBytesMax) {
-    return Refused(where, "version", "the version is missing or longer than 64 characters");
+    return Refused(where, "version", "the version is missing or longer than 64 characters",
+                   "set version in the plugin's table to a text such as \"1.0\"");
   }
   // Memory that one side's sanitizer watches and the other's does not gives false reports.
   constexpr uint32_t kWatched = COTUNE_BUILD_ASAN | COTUNE_BUILD_TSAN;
   if ((table->build_flags & kWatched) != (OwnBuildFlags() & kWatched)) {
     return Refused(where, "sanitizers",
                    fmt::format("the plugin was built with{}, cotune with{}",
-                               SanitizerText(table->build_flags), SanitizerText(OwnBuildFlags())));
+                               SanitizerText(table->build_flags), SanitizerText(OwnBuildFlags())),
+                   "build both with the same sanitizers");
   }
   return {};
 }

@@ -60,6 +60,26 @@ std::string WithoutFunction(Function cotune_backend_api_t::*function) {
   return checked ? "" : checked.error().cause;
 }
 
+// Rebuilding would not help.
+TEST(CheckTableTest, TheNextStepIsAboutTheFieldThatIsWrong) {
+  const auto next_step = [](const cotune_backend_api_t& table) {
+    const Status checked = CheckTable(&table, "here");
+    return checked ? "" : checked.error().next_step;
+  };
+  cotune_backend_api_t table = Table();
+  table.group_health = nullptr;
+  EXPECT_EQ(next_step(table), "set group_health in the plugin's table");
+  table = Table();
+  table.name = "My-Backend";
+  EXPECT_EQ(next_step(table), "choose a name of a-z, 0-9 and _ that begins with a letter");
+  table = Table();
+  table.version = "";
+  EXPECT_EQ(next_step(table), "set version in the plugin's table to a text such as \"1.0\"");
+  table = Table();
+  table.struct_size = 8;
+  EXPECT_EQ(next_step(table), "rebuild the plugin against this version's cotune_backend_v1.h");
+}
+
 TEST(CheckTableTest, EveryFunctionIsRequired) {
   EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::create), "create is NULL");
   EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::destroy), "destroy is NULL");

@@ -68,8 +68,8 @@ void RaiseDescriptorLimit(int world_size, const LogSink& log) {
   const bool is_raised = setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted;
   if (is_raised || !log) return;
   log(Severity::kWarning,
-      fmt::format("rank 0 may open {} files, a job of {} ranks wants {}: raise ulimit -n",
-                  limit.rlim_cur, world_size, wanted));
+      fmt::format("rank 0 may open {} files, a job of {} rank{} wants {}: raise ulimit -n",
+                  limit.rlim_cur, world_size, world_size == 1 ? "" : "s", wanted));
 }
 
 }  // namespace
