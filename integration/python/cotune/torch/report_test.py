@@ -18,7 +18,6 @@ from cotune.torch.origins import Origin
 from cotune.tune import _progress_function
 
 
-
 def _event(phase: int) -> library.Tune:
     return library.Tune(phase=phase, group_name=b"0", manifest=b"", error=b"", what=b"")
 
