@@ -192,6 +192,8 @@ class MeetingTest(unittest.TestCase):
         for wrong in ("all_reduce=host/ring", {"all_reduce": 1}):
             with self.assertRaisesRegex(TypeError, "option 'force' is a dict from collectives"):
                 groups.TuneSettings.of(force=wrong)
+        with self.assertRaisesRegex(ValueError, "'allreduce', which is no collective; known are all_reduce, .*did you mean all_reduce"):
+            groups.TuneSettings.of(force={"allreduce": "host/ring"})
 
     def test_the_group_is_destroyed_where_the_others_are_gone(self) -> None:
         share = meeting.Place.share
