@@ -9,6 +9,7 @@ sys.path.insert(0, "integration/python")
 
 from cotune import Group, Node, UsageError
 from cotune._creation import settings_text
+from cotune.functions import _within
 from cotune.tune import TuneRequest
 
 
@@ -54,6 +55,16 @@ class SettingsTest(unittest.TestCase):
         # Rank 1 of 2, which would wait for rank 0.
         with self.assertRaisesRegex(UsageError, "setting memory"):
             Group(1, 2, job_id="nobody", settings={"memory": "host"})
+
+    def test_reasons_that_are_too_long_end_after_a_word(self):
+        self.assertEqual(_within("one two", 7), b"one two")
+        self.assertEqual(_within("one two three", 10), b"one two...")
+        self.assertEqual(_within("one two three", 9), b"one...")
+        for bytes_max in range(6, 12):
+            for line in ("onelongword", "\u00fc\u00fc\u00fc \u00fc\u00fc\u00fc\u00fc"):
+                cut = _within(line, bytes_max)
+                self.assertLessEqual(len(cut), bytes_max)
+                self.assertTrue(cut.decode() == line or cut.endswith(b"..."), cut)
 
     def test_sizes_that_are_no_whole_numbers_are_refused(self):
         for sizes in (["1K"], "1K", b"1K", [1024.5], [-1], [2**64], [], [None]):
