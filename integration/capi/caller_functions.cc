@@ -76,7 +76,7 @@ class FunctionPlan final : public Plan {
       worker_->GiveUp();
       done = Fail(ErrorCode::kDeadline, fmt::format("function {} has not returned", function_.id),
                   "", "it waits for another rank, or does not keep to the deadline of its call",
-                  "let the function end with an error when deadline_ns has passed");
+                  "let the function end with an error when the time of its call is over");
     }
     if (!done || *done) is_launched_ = false;
     return done;

@@ -57,6 +57,20 @@ void ExpectRightValues(cotune_group* group, const std::vector<cotune_collective>
   }
 }
 
+std::string ExplainedText(cotune_group* group) {
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
+  call.dtype = COTUNE_F32;
+  call.reduction = COTUNE_REDUCE_SUM;
+  call.count = kCount;
+  std::string text(size_t{1} << 16, '\0');
+  size_t length = 0;
+  EXPECT_EQ(cotune_explain(group, &call, text.data(), text.size(), &length), COTUNE_SUCCESS);
+  text.resize(length);
+  return text;
+}
+
 class CallerFunctionsTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -76,6 +90,10 @@ class CallerFunctionsTest : public ::testing::TestWithParam<int> {
       EXPECT_NE(explained["choice"], choice);
       ExpectRightValues(group, {COTUNE_COLLECTIVE_ALL_REDUCE});
       if (rank == 0) line = LineOf(explained, choice);
+      EXPECT_THAT(ExplainedText(group), HasSubstr("    " + choice + " was dropped (")) << rank;
+      if (rank == 0 && line.contains("reason")) {
+        EXPECT_THAT(ExplainedText(group), HasSubstr(std::string(line["reason"]) + "\n"));
+      }
     });
     EXPECT_FALSE(line.is_null());
     EXPECT_TRUE(line.contains("time_us") && line["time_us"].is_null()) << line.dump();

@@ -227,7 +227,10 @@ typedef struct cotune_function {
    * call, and does not wait. Not COTUNE_SUCCESS: it has failed; a reason of at most `size` bytes
    * with its NUL is in `reason`, which is empty before. While a tune measures, the group is closed
    * then on all ranks and made anew, and the tune goes on without the function; a call gives the
-   * error and stops the group. Throws nothing and calls nothing of cotune. */
+   * error and stops the group. cotune_explain has the reason, after the tune, for each size at
+   * which a function was dropped; no line of the log has it. Throws nothing and calls nothing of
+   * cotune.
+   */
   int32_t (*run)(void* context, cotune_function_group* group, cotune_function_call* call,
                  char* reason, size_t size);
   void* context;
@@ -679,7 +682,8 @@ typedef struct cotune_call {
 
 /* Explains as lines of text what this call runs and why. Writes at most `size` bytes, NUL included,
  * and the length of the whole text to *length. buffer may be NULL when size is 0, length may be
- * NULL. Not collective. After cotune_load only rank 0 knows why a choice won. */
+ * NULL. Not collective. After cotune_load only rank 0 knows why a choice won. For each measured
+ * size there is a line for each choice that was dropped because it failed or was wrong. */
 COTUNE_API cotune_result cotune_explain(cotune_group* group, const cotune_call* call, char* buffer,
                                         size_t size, size_t* length);
 

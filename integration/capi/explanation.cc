@@ -88,6 +88,19 @@ std::string ForcedText(const CallExplanation& call) {
          RefusedForceText(call);
 }
 
+// A line for each choice that was dropped at a measured size, with the reason; a function of the
+// caller that has failed appears nowhere else.
+std::string DroppedText(const CellResult& cell) {
+  std::string text;
+  for (const Verdict& verdict : cell.verdicts) {
+    if (verdict.has_time()) continue;
+    text += fmt::format("    {} was dropped ({}){}{}\n", verdict.id.text(),
+                        OutcomeName(verdict.outcome), verdict.reason.empty() ? "" : ": ",
+                        verdict.reason);
+  }
+  return text;
+}
+
 // The lines on where the choice comes from.
 std::string SourceText(const Explained& explained) {
   const CallExplanation& call = explained.call;
@@ -101,7 +114,8 @@ std::string SourceText(const Explained& explained) {
     text += "the ranks have agreed on it for each call of its collectives\n";
     for (const auto& [entry, not_raced] : explained.measured) {
       text += fmt::format("  at {} bytes {} won: {}\n", entry.cell.problem.bytes(),
-                          entry.winner.id.text(), entry.winner.why);
+                          entry.winner.id.text(), entry.winner.why) +
+              DroppedText(entry.cell);
     }
     return text;
   }
@@ -114,7 +128,8 @@ std::string SourceText(const Explained& explained) {
           call.next_size_bytes);
     }
     for (const auto& [entry, not_raced] : explained.measured) {
-      text += fmt::format("  at {} bytes: {}\n", entry.cell.problem.bytes(), entry.winner.why);
+      text += fmt::format("  at {} bytes: {}\n", entry.cell.problem.bytes(), entry.winner.why) +
+              DroppedText(entry.cell);
     }
     return text;
   }

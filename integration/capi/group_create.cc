@@ -109,7 +109,7 @@ Status CheckNoMemory(const std::map<std::string, std::string>& settings,
   return Fail(ErrorCode::kUsage, "the setting memory does not count for a group", origin,
               "it is the memory that `cotune tune` measures; the operands of a group's calls are "
               "where the caller has them",
-              "leave it out, and give cotune_group_options.memory");
+              "leave it out, and give the option memory of the group");
 }
 
 // `values`: all settings as they were resolved.
@@ -125,7 +125,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   }
   SettingSources sources;
   sources.environment = environment;
-  sources.flags_origin = "cotune_group_options.settings";
+  sources.flags_origin = "option settings of the group";
   COTUNE_TRY(auto own_settings,
              ParseSettingLines(TextOr(given.settings, ""), sources.flags_origin));
   COTUNE_RETURN_IF_ERROR(CheckNoMemory(own_settings, sources.flags_origin));
@@ -144,7 +144,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   values.warm_timeout_ns = std::max(values.warm_timeout_ns, given.join_timeout_ns);
   options.force_origin = settings.origins.at("force_choice");
   if (given.force != nullptr) {
-    options.force_origin = "cotune_group_options.force";
+    options.force_origin = "option force of the group";
     COTUNE_RETURN_IF_ERROR(AssignForceOfGroup(given.force, options.force_origin, values));
   }
   options.settings = values;

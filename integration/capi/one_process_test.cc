@@ -305,8 +305,8 @@ TEST_F(OneProcessTest, TheSettingMemoryIsRefusedInOptionsAndDoesNotCountElsewher
     EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
     EXPECT_EQ(group, nullptr);
     EXPECT_THAT(error.text, AllOf(HasSubstr("the setting memory does not count for a group"),
-                                  HasSubstr("cotune_group_options.settings"),
-                                  HasSubstr("give cotune_group_options.memory")));
+                                  HasSubstr("option settings of the group"),
+                                  HasSubstr("give the option memory of the group")));
   }
   setenv("COTUNE_MEMORY", "cuda", 1);
   cotune_group_destroy(group_);
@@ -331,7 +331,7 @@ TEST_F(OneProcessTest, AForcedOperatorOfPyTorchIsRefusedInBothOptions) {
     EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
     EXPECT_EQ(group, nullptr);
     EXPECT_THAT(error.text, AllOf(HasSubstr("\"lib::op=body\""),
-                                  HasSubstr(std::string("cotune_group_options.") + member),
+                                  HasSubstr(fmt::format("option {} of the group", member)),
                                   HasSubstr("a custom operator of PyTorch"),
                                   HasSubstr("give it to cotune.torch")));
   }

@@ -48,6 +48,14 @@ std::string SizesText(const cotune_tensor& tensor) {
   return text + "]";
 }
 
+// "f32"; a number that is no dtype stays one.
+std::string DtypeText(cotune_dtype dtype) {
+  for (const Dtype each : AllValueDtypes()) {
+    if (static_cast<cotune_dtype>(each) == dtype) return std::string(Name(each));
+  }
+  return fmt::format("{}", dtype);
+}
+
 // The rows of a tensor that stands for a value of this type; name() is for errors.
 template <typename NameOf>
 Result<uint64_t> RowsOfTensor(const cotune_tensor& tensor, const ValueType& type,
@@ -58,8 +66,8 @@ Result<uint64_t> RowsOfTensor(const cotune_tensor& tensor, const ValueType& type
   }
   if (tensor.dtype != static_cast<cotune_dtype>(type.dtype)) {
     return Fail(ErrorCode::kUsage,
-                fmt::format("the dtype is {}, and the program takes {} ({}) there", tensor.dtype,
-                            static_cast<int>(type.dtype), Name(type.dtype)),
+                fmt::format("the dtype is {}, and the program takes {} there",
+                            DtypeText(tensor.dtype), Name(type.dtype)),
                 name());
   }
   if (tensor.size_count > 0 && tensor.sizes == nullptr) {
@@ -78,9 +86,11 @@ Result<uint64_t> RowsOfTensor(const cotune_tensor& tensor, const ValueType& type
 }
 
 Status WrongCounts(const char* what, size_t given, size_t takes) {
-  return Fail(ErrorCode::kUsage,
-              fmt::format("{} {} are given, and the program has {}", given, what, takes), "", "",
-              "see cotune_program_input_count and cotune_program_output_count");
+  return Fail(
+      ErrorCode::kUsage, fmt::format("{} {} are given, and the program has {}", given, what, takes),
+      "", "",
+      "give one for each input statement of the program's text, and one for each value that "
+      "its return statement lists");
 }
 
 // Runs `body`, which gives a Status, without a group.

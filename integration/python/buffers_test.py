@@ -62,6 +62,9 @@ class BufferTest(unittest.TestCase):
         made = operand(Typed(array.array("H", [0x3F80]), DType.BF16), "x")
         self.assertEqual((made.dtype, made.sizes), (DType.BF16, (1,)))
         self.assertEqual(operand(Typed(bytearray(2), DType.F8_E4M3), "x").dtype, DType.F8_E4M3)
+        self.assertEqual(operand(Typed(array.array("H", [1]), "bf16"), "x").dtype, DType.BF16)
+        with self.assertRaisesRegex(UsageError, r"no DType 'bf17' \(x\); use one of f32, .*bf16"):
+            operand(Typed(array.array("H", [1]), "bf17"), "x")
         with self.assertRaisesRegex(UsageError, "have 4 bytes, and bf16 has 2"):
             operand(Typed(array.array("f", [1]), DType.BF16), "x")
 

@@ -7,8 +7,10 @@ import unittest
 
 sys.path.insert(0, "integration/python")
 
-from cotune import Group, UsageError
+from cotune import Group, Node, UsageError
 from cotune._creation import settings_text
+from cotune.functions import _within
+from cotune.tune import TuneRequest
 
 
 class SettingsTest(unittest.TestCase):
@@ -53,6 +55,24 @@ class SettingsTest(unittest.TestCase):
         # Rank 1 of 2, which would wait for rank 0.
         with self.assertRaisesRegex(UsageError, "setting memory"):
             Group(1, 2, job_id="nobody", settings={"memory": "host"})
+
+    def test_reasons_that_are_too_long_end_after_a_word(self):
+        self.assertEqual(_within("one two", 7), b"one two")
+        self.assertEqual(_within("one two three", 10), b"one two...")
+        self.assertEqual(_within("one two three", 9), b"one...")
+        for bytes_max in range(6, 12):
+            for line in ("onelongword", "\u00fc\u00fc\u00fc \u00fc\u00fc\u00fc\u00fc"):
+                cut = _within(line, bytes_max)
+                self.assertLessEqual(len(cut), bytes_max)
+                self.assertTrue(cut.decode() == line or cut.endswith(b"..."), cut)
+
+    def test_sizes_that_are_no_whole_numbers_are_refused(self):
+        for sizes in (["1K"], "1K", b"1K", [1024.5], [-1], [2**64], [], [None]):
+            for request in (TuneRequest(sizes=sizes), TuneRequest(nodes=[Node("all_reduce", sizes=sizes)])):
+                with self.subTest(sizes=sizes), self.assertRaisesRegex(UsageError, r"is no list of sizes \((sizes|node 1)\); give a list"):
+                    request.options()
+        made = TuneRequest(sizes=(1024, True)).options()
+        self.assertEqual(made.sizes_bytes[: made.size_count], [1024, 1])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Programs: read, inferred, run on real processes and compared with plain loops, and tuned."""
 
 import array
+import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, "integration/python")
 
-from cotune import DType, Node, Operand, Program, Shape, UsageError, Value, operand
+from cotune import DType, MachineError, Node, Operand, Program, Shape, UsageError, Value, operand
 from testing.elements import buffer_of, values_of
 from testing.ranks import Job, RanksTest
 
@@ -87,6 +89,29 @@ class ProgramTest(RanksTest):
         with self.assertRaises(UsageError) as raised:
             Program(ADD.replace("all_reduce sum %x", "all_reduce som %x"))
         self.assertRegex(str(raised.exception), "line 5")
+
+    def test_a_file_that_is_no_program_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "p.cotune")
+            with self.assertRaisesRegex(MachineError, r"cannot be read \(.*/p\.cotune\): No such file"):
+                Program.read(file)
+            file.write_bytes(b"program \xff\xfe")
+            with self.assertRaisesRegex(UsageError, r"byte 9 is no UTF-8 \(.*/p\.cotune\)"):
+                Program.read(file)
+            file.write_text(ADD.replace("all_reduce sum %x", "all_reduce som %x"))
+            with self.assertRaisesRegex(UsageError, r"^.*/p\.cotune: .*line 5"):
+                Program.read(file)
+            file.write_text(ADD)
+            self.assertEqual(Program.read(file).digest, Program(ADD).digest)
+
+    def test_a_dtype_that_does_not_fit_is_named(self):
+        program, rows, bias = Program(ADD), Shape(DType.F32, (5, 4)), Shape("f32", (1, 4))
+        with self.assertRaisesRegex(UsageError, "the dtype is f64, and the program takes f32 there .*input 3"):
+            program.infer([rows, bias, Shape("f64", (5, 4))], 2)
+        with self.assertRaisesRegex(UsageError, "no DType 'f23'"):
+            program.infer([rows, bias, Shape("f23", (5, 4))], 2)
+        with self.assertRaisesRegex(UsageError, "2 inputs are given, and the program has 3; .*input statement"):
+            program.infer([rows, bias], 2)
 
     def test_types_of_outputs(self):
         program = Program(ADD)

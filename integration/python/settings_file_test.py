@@ -14,6 +14,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+sys.path.insert(0, "integration/python")  # for the module that it loads
+
 
 def _load() -> ModuleType:
     """The module alone: its package needs PyTorch."""
@@ -133,11 +135,37 @@ class SettingsFileTest(unittest.TestCase):
         self.assert_equal(HOME="/" + "a" * 300)
 
     def test_names_of_operators_have_two_sides_without_blanks(self) -> None:
-        for name in ("::op", "lib::", "::", "lib ::op", "lib:: op", "my lib::op", "lib::o\tp"):
+        for name in ("::op", "lib::", "::", "lib ::op", "lib:: op", "my lib::op", "lib::o\tp", "a::b::c"):
             with self.subTest(name=name), mock.patch.dict(os.environ, {"COTUNE_FORCE": f"lib::one=body, {name} = body"}, clear=True):
                 with self.assertRaises(ValueError) as raised:
                     settings_file.force_parts()
                 self.assertIn(f'(COTUNE_FORCE): "{name}" is no name of an operator: give lib::op; give', str(raised.exception))
+
+    def test_both_names_of_one_setting_with_other_lists_are_refused_with_the_same_words(self) -> None:
+        pairs = (
+            ("lib::op=body", "lib::op=python/ring"), ("all_reduce=host/ring", "broadcast=host/tree,all_reduce=host/ring"),
+            ("all_reduce=host/ring,lib::b=x, lib::a=y", "all_reduce=host/ring"),
+        )  # fmt: skip
+        for by_name, by_alias in pairs:
+            self.file.write_text(f"force_choice = {by_name}\nforce = {by_alias}\n")
+            for variables in (
+                {"COTUNE_FORCE_CHOICE": by_name, "COTUNE_FORCE": by_alias}, {"COTUNE_CONFIG": str(self.file)},
+            ):  # fmt: skip
+                with self.subTest(variables=variables), mock.patch.dict(os.environ, variables, clear=True):
+                    error = self.library(**variables)["error"]
+                    with self.assertRaises(ValueError) as raised:
+                        settings_file.force_parts()
+                    expected = f"{error['what']} ({error['where']}): {error['cause']}; {error['next_step']}"
+                    self.assertEqual(str(raised.exception), expected)
+                    self.assertEqual(settings_file.why_force_is_wrong(), expected)
+
+    def test_equal_lists_by_both_names_are_one(self) -> None:
+        variables = {"COTUNE_FORCE_CHOICE": "lib::b=x, lib::a=y,all_reduce=host/ring", "COTUNE_FORCE": "all_reduce=host/ring,lib::a=y,lib::b=x"}
+        (known,) = (each["value"] for each in self.library(**variables)["result"]["settings"] if each["name"] == "force_choice")
+        self.assertEqual(known, variables["COTUNE_FORCE"])
+        with mock.patch.dict(os.environ, variables, clear=True):
+            collectives, operators, _ = settings_file.force_parts()
+        self.assertEqual((collectives, operators), ("all_reduce=host/ring", {"lib::a": "y", "lib::b": "x"}))
 
     def test_the_same_texts_are_durations_and_sizes(self) -> None:
         for variable, read, texts, others in (

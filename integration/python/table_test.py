@@ -189,9 +189,9 @@ class TableTest(RanksTest):
                 ],
             )  # fmt: skip
             unknown, fraction, switch, line_break, aliases = seen["errors"]
-            self.assertIn('unknown setting "collective_benchmark_runs" (cotune_group_options.settings)', unknown)
+            self.assertIn('unknown setting "collective_benchmark_runs" (option settings of the group)', unknown)
             self.assertIn("did you mean collective_benchmark_nruns?", unknown)
-            self.assertIn('bad value "9.500000000" for max_fusion_depth (cotune_group_options.settings)', fraction)
+            self.assertIn('bad value "9.500000000" for max_fusion_depth (option settings of the group)', fraction)
             self.assertIn('bad value "on" for fusion_speedup_threshold', switch)
             self.assertIn("has a line break", line_break)
             self.assertIn("both are names of one setting", aliases)
@@ -225,7 +225,7 @@ class TableTest(RanksTest):
     def test_wrong_arguments_and_ranks_that_differ(self):
         for texts in self.run_ranks(tune_different_things):
             words = (
-                "no sizes",
+                "no list of sizes",
                 "no list of Collective",
                 "there is no Collective 'all_to_some'",
                 "nodes are given",

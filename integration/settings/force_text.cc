@@ -21,7 +21,8 @@ tl::unexpected<Error> Wrong(std::string what, std::string cause) {
 // `name` has "::".
 bool IsOperatorName(std::string_view name) {
   const bool has_both_sides = !name.starts_with("::") && !name.ends_with("::");
-  return has_both_sides && name.find_first_of(kSpaces) == std::string_view::npos;
+  const bool has_two_parts = name.find("::") == name.rfind("::");
+  return has_both_sides && has_two_parts && name.find_first_of(kSpaces) == std::string_view::npos;
 }
 
 // Adds an element whose name has "::".

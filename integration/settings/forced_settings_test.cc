@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "integration/settings/settings.h"
@@ -62,6 +63,17 @@ TEST(ForcedSettingsTest, OperatorsOfPyTorchInForceAreLeftToPython) {
       EXPECT_THAT(error.where, AnyOf("COTUNE_FORCE", "--force-choice"));
       EXPECT_NE(error.next_step, "");
     }
+  }
+}
+
+TEST(ForcedSettingsTest, NamesOfOperatorsHaveTwoParts) {
+  for (const char* name : {"a::b::c", "::op", "lib::", "a::::b"}) {
+    SettingSources sources;
+    sources.environment = {{"COTUNE_FORCE", fmt::format("{}=body", name)}};
+    const auto resolved = ResolveSettings(sources);
+    ASSERT_FALSE(resolved) << name;
+    EXPECT_THAT(resolved.error().cause,
+                HasSubstr(fmt::format("\"{}\" is no name of an operator: give lib::op", name)));
   }
 }
 
@@ -124,12 +136,12 @@ TEST(ForcedSettingsTest, TheOptionForceOfAGroupRefusesAsItsSettingsDo) {
 
 TEST(ForcedSettingsTest, AGroupForcesNoOperatorsOfPyTorch) {
   SettingSources sources;
-  sources.flags_origin = "cotune_group_options.settings";
+  sources.flags_origin = "option settings of the group";
   sources.flags = {{"force", "lib::op=body"}};
   const Error error = ResolveSettings(sources).error();
   EXPECT_EQ(error.code, ErrorCode::kUsage);
   EXPECT_EQ(error.what, "force_choice has \"lib::op=body\"");
-  EXPECT_EQ(error.where, "cotune_group_options.settings");
+  EXPECT_EQ(error.where, "option settings of the group");
   EXPECT_THAT(error.cause, HasSubstr("a custom operator of PyTorch"));
   // The variable is shared with cotune.torch.
   sources.flags = {{"budget", "1s"}};

@@ -136,6 +136,13 @@ typedef struct cotune_torch_tune {
 typedef int32_t (*cotune_torch_listener)(void* context, const cotune_torch_tune* tune);
 COTUNE_API void cotune_torch_set_listener(cotune_torch_listener listen, void* context);
 
+/* For a resolver, a listener, or an operator in Python that an operator of this library calls: the
+ * operator that this thread is in calls `interrupt` as it returns, once, also if it fails. Python
+ * gives PyErr_SetInterrupt, so that a Ctrl-C that came meanwhile is raised where the operator was
+ * called. 0: this thread is in no operator, and nothing is called. */
+typedef void (*cotune_torch_interrupt)(void);
+COTUNE_API int32_t cotune_torch_interrupt_on_return(cotune_torch_interrupt interrupt);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

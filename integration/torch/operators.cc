@@ -16,6 +16,7 @@
 
 #include "fmt/format.h"
 #include "integration/torch/group_registry.h"
+#include "integration/torch/interrupt_on_return.h"
 #include "integration/torch/named_group.h"
 #include "integration/torch/operand.h"
 
@@ -113,6 +114,7 @@ void RunUndecided(const std::vector<Tensor>& inputs, const std::vector<Tensor>& 
 void RunProgram(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                 const std::string& program, const std::string& group_name,
                 const std::string& manifest) {
+  const OperatorCall call;
   if (inputs.empty()) throw OperatorError("cotune: a program has at least one input");
   const int32_t device = DeviceOf(inputs.front());
   Operands input_operands;
@@ -175,6 +177,7 @@ struct Collective {
 
 void RunCollective(const Tensor& x, const Tensor& result, const std::string& group_name,
                    const Collective& collective) {
+  const OperatorCall call;
   const std::string_view operation = collective.operation;
   const std::string_view name = operation.substr(0, operation.find(' '));
   const auto dtype = x.scalar_type();

@@ -95,7 +95,7 @@ TEST_F(CApiForce, AForcedChoiceRunsBeforeAndAfterATuneAndALoad) {
   }
   EXPECT_THAT(ranks_.LinesOf(0, "log 2 "),
               ElementsAre(AllOf(HasSubstr("of 4096 bytes does not run its forced choice"),
-                                HasSubstr("cotune_group_options.force"))));
+                                HasSubstr("option force of the group"))));
 }
 
 TEST_F(CApiForce, TheVariableForcesACollectiveOfAProgram) {
@@ -154,7 +154,7 @@ TEST_F(CApiForce, ANameThatNoBackendHasIsAnErrorOnAllRanks) {
     EXPECT_THAT(ranks_.LinesOf(rank, "create "),
                 ElementsAre(AllOf(StartsWith(fmt::format("{} ", COTUNE_ERROR_USAGE)),
                                   HasSubstr("fake/fats cannot run all_reduce"),
-                                  HasSubstr("cotune_group_options.force"),
+                                  HasSubstr("option force of the group"),
                                   HasSubstr("did you mean fake/fast?"))))
         << ranks_.Transcript();
   }

@@ -635,7 +635,7 @@ TEST_F(CApiPrograms, WrongOperandsAreNamedAndTheGroupGoesOn) {
       }
     };
     input.dtype = COTUNE_BF16;
-    expect("the dtype is 4, and the program takes 1 (f32) there");
+    expect("the dtype is bf16, and the program takes f32 there");
     input.dtype = COTUNE_F32;
     input.sizes = other;
     expect("sizes [4, 2] do not fit the program");

@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import threading
-import time
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 if "CACHES" in os.environ:
@@ -27,7 +26,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 import cotune.torch  # noqa: E402
-from cotune.torch import agreement, compat, groups, meeting, process_groups, report  # noqa: E402
+from cotune.torch import agreement, compat, groups, meeting, plain, process_groups, report  # noqa: E402
 
 COLUMNS = 16
 # In which a rank that never comes is given up.
@@ -192,8 +191,8 @@ def some_ranks() -> str:
     return error
 
 
-def interrupted() -> str:
-    """Ctrl-C comes while a cell of the first tune is told."""
+def interrupts_a_tune() -> None:
+    """Lets Ctrl-C come while a cell of the next tune is measured."""
     measures = report._measures
 
     def measures_and_interrupts(*told) -> None:
@@ -202,41 +201,81 @@ def interrupted() -> str:
         measures(*told)
 
     report._measures = measures_and_interrupts
-    compiled, x = torch.compile(summed_in(dist.group.WORLD), fullgraph=True), given()
-    try:
-        compiled(x)
-        time.sleep(10)
-        return "the interrupt was lost; "
-    except KeyboardInterrupt:
-        pass
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return "the handler of the interrupt was not put back; "
-    return difference("after the interrupt", summed_in(dist.group.WORLD), x)
 
 
 def is_interrupted(call) -> bool:
-    """True if KeyboardInterrupt ends a call or comes just after it. An operator raises RuntimeError first if it has not run."""
+    """True if KeyboardInterrupt ends a call. An operator that has not run raises RuntimeError first."""
     try:
         try:
             call()
         except RuntimeError as failure:
             if "interrupted (Ctrl-C)" not in str(failure):
                 raise
-        time.sleep(10)
         return False
     except KeyboardInterrupt:
         return True
 
 
+def interrupted() -> str:
+    """Ctrl-C comes on all ranks in the first tune. It ends the call, and many calls after it are not interrupted again."""
+    interrupts_a_tune()
+    function, x = summed_in(dist.group.WORLD), given()
+    compiled = torch.compile(function, fullgraph=True)
+    if not is_interrupted(lambda: compiled(x)):
+        return "the call has returned, and the interrupt may come later, or is lost; "
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return "the handler of the interrupt was not put back; "
+    expected = function(x)
+    wrong = sum(not torch.equal(compiled(x), expected) for _ in range(600))
+    return f"{wrong} calls after the interrupt gave wrong values; " if wrong else ""
+
+
+def interrupted_within_a_graph() -> str:
+    """The tune of an operator that is called by hand within a function that is compiled, and within autograd."""
+    interrupts_a_tune()
+    name, x = dist.group.WORLD.group_name, given().requires_grad_()
+    compiled = torch.compile(summed_in(dist.group.WORLD), fullgraph=True)
+
+    def calls() -> None:
+        for _ in range(600):
+            torch.ops.cotune.all_reduce(compiled(x), "sum", name).sum().backward()
+
+    if not is_interrupted(calls):
+        return "600 calls have returned, and the interrupt is lost; "
+    x.grad = None
+    compiled(x).sum().backward()
+    return "" if x.grad is not None else "there is no gradient after the interrupt; "
+
+
+def interrupted_plain() -> str:
+    """Ctrl-C comes in a program that PyTorch's own collectives run."""
+    function, x = summed_in(dist.group.WORLD), given()
+    compiled, expected = torch.compile(function, fullgraph=True), function(x)
+    runs, results = plain.run_plain, []
+
+    def runs_and_interrupts(*arguments) -> None:
+        plain.run_plain = runs
+        os.kill(os.getpid(), signal.SIGINT)
+        runs(*arguments)
+        results.append(arguments[1][0].clone())
+
+    groups._why_plain, why = lambda *_: "a test wants it", groups._why_plain
+    try:
+        results.append(compiled(x))  # This call decides; later ones come to the operator of plain programs.
+        plain.run_plain = runs_and_interrupts
+        if not is_interrupted(lambda: compiled(x)):
+            return "the call has returned, and the interrupt is lost; "
+    finally:
+        groups._why_plain = why
+    results.append(compiled(x))
+    if len(results) != 3:
+        return f"{len(results)} calls have run; "
+    return "".join(f"{each} and not {expected}; " for each in results if not torch.equal(each.reshape(expected.shape), expected))
+
+
 def interrupted_on_one_rank() -> str:
     """Ctrl-C comes on rank 0 alone while a cell of the first tune is measured; all ranks run the collective nevertheless."""
-    measures, runs = report._measures, agreement.run_program
-    results = []
-
-    def measures_and_interrupts(*told) -> None:
-        report._measures = measures
-        os.kill(os.getpid(), signal.SIGINT)
-        measures(*told)
+    runs, results = agreement.run_program, []
 
     def runs_and_notes(inputs, outputs, *texts) -> None:
         runs(inputs, outputs, *texts)
@@ -249,7 +288,7 @@ def interrupted_on_one_rank() -> str:
     compiled = torch.compile(function, fullgraph=True)
     agreement.run_program = runs_and_notes
     if RANK == 0:
-        report._measures = measures_and_interrupts
+        interrupts_a_tune()
         if not is_interrupted(lambda: compiled(first)):
             return "the interrupt was lost; "
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -302,7 +341,7 @@ CASES = {
     each.__name__: each
     for each in (
         plain_sum, dry_run, uneven_by_chance, one_without, late, meeting_fails, reused_names, two_axes, some_ranks, alone,
-        interrupted, interrupted_on_one_rank, interrupted_in_a_meeting,
+        interrupted, interrupted_within_a_graph, interrupted_plain, interrupted_on_one_rank, interrupted_in_a_meeting,
     )
 }  # fmt: skip
 
@@ -321,7 +360,7 @@ def main() -> None:
     if case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "pytorch":
         compat.OLDEST = (99, 0)
     if not (case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "enable"):
-        tunes = case in ("two_axes", "interrupted", "interrupted_on_one_rank")
+        tunes = case in ("two_axes", "interrupted", "interrupted_within_a_graph", "interrupted_on_one_rank")
         cotune.torch.enable(tunes=tunes, budget_s=5, tables=case == "two_axes")
     error, raised = "", ""
     try:

@@ -4,7 +4,7 @@ usage: setting_ranks.py CASE
 
 Prints one JSON object on every rank: {"rank", "error": what is wrong, or ""} with what the case has found: "cells", the
 (number, of how many) of each cell that a tune has measured; "choices", those that run; "names", the settings with
-which groups were made, in this order; "calls", the rows of each call with those that were tuned in it.
+which groups were made, in this order; "sizes", what explains those of its programs; "calls", the rows of each call with those that were tuned in it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,18 @@ def run_rows(record: dict[str, Any], **option: list[int]) -> None:
         record["calls"].append([rows, record["rows"][before:]])
 
 
+def run_database(record: dict[str, Any]) -> None:
+    """The database is the file DATABASE, that of the machine without one; TUNES: "0" to run by what it holds."""
+    cotune.torch.enable(
+        database=os.environ.get("DATABASE", ""), tunes=os.environ.get("TUNES") != "0", budget_s=0, tables=False, rows=[32]
+    )
+    record["error"] = check(input_of(32))
+    data = cotune.torch.explain_data()
+    record["sizes"] = [size for graph in data for program in graph["programs"] for size in program["sizes"]]
+
+
 CASES = {
+    "database": run_database,
     "deferred": lambda record: run_mode(record, True),
     "immediate": lambda record: run_mode(record, False),
     "options": run_options,

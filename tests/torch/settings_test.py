@@ -1,20 +1,64 @@
 """Settings that enable() and the options of torch.compile give to cotune, by what they change."""
 
 import json
+import pathlib
+import time
 import unittest
 
 from testing.torchrun import Tree
 
 
 class SettingsTest(unittest.TestCase):
-    def run_case(self, case: str) -> tuple[list[dict], str]:
-        ended = Tree().torchrun(2, "setting_ranks.py", case)
+    def run_case(self, case: str, tree: Tree | None = None, **environment: str) -> tuple[list[dict], str]:
+        ended = (tree or Tree()).start(2, "setting_ranks.py", case, **environment)
         self.assertEqual(ended.exit_code, 0, ended.text)
         records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
         self.assertEqual(sorted(each["rank"] for each in records), [0, 1], ended.text)
         for each in records:
             self.assertEqual(each["error"], "", ended.text)
         return records, ended.text
+
+    def sizes_of(self, tree: Tree, **environment: str) -> tuple[list[dict], str]:
+        """The sizes as rank 0 explains them, which has the database."""
+        records, text = self.run_case("database", tree, **environment)
+        found = next(each["sizes"] for each in records if each["rank"] == 0)
+        self.assertEqual([each["rows"] for each in found], [32, 64], text)
+        return found, text
+
+    def test_a_database_that_is_named_is_the_only_one(self):
+        tree = Tree()
+        begun_s = int(time.time())
+        machine, text = self.sizes_of(tree)
+        for each in machine:
+            self.assertTrue(each["is_measured_here"], text)
+        fresh, garbage = (str(tree.folder / name) for name in ("fresh.tdb", "garbage.tdb"))
+        self.check_holds_nothing(tree, fresh)
+        self.check_measures(tree, fresh, begun_s)
+        pathlib.Path(garbage).write_text("garbage\n")
+        _, text = self.check_holds_nothing(tree, garbage, TUNES="1")
+        self.assertIn("not a cotune database", text)
+        again, text = self.sizes_of(tree, TUNES="0")
+        self.assertEqual([each["time_us"] for each in again], [each["time_us"] for each in machine], text)
+
+    def check_holds_nothing(self, tree: Tree, database: str, **environment: str) -> tuple[list[dict], str]:
+        sizes, text = self.sizes_of(tree, **{"DATABASE": database, "TUNES": "0", **environment})
+        for each in sizes:
+            self.assertNotIn(each["source"], ("table", "relative", "next_best"), text)
+            self.assertEqual((each["time_us"], each["is_measured_here"]), (None, False), text)
+        return sizes, text
+
+    def check_measures(self, tree: Tree, database: str, begun_s: int) -> None:
+        """The first process measures; another one, which has this file alone, gives the same numbers."""
+        measured, text = self.sizes_of(tree, DATABASE=database)
+        self.assertNotIn("calls run the default choices", text)
+        for each in measured:
+            self.assertEqual((each["source"], each["is_measured_here"]), ("table", True), text)
+            self.assertGreaterEqual(each["measured_unix_s"], begun_s, text)
+        read, text = self.sizes_of(tree, DATABASE=database, TUNES="0")
+        for each, other in zip(read, measured, strict=True):
+            self.assertEqual((each["is_measured_here"], other["is_measured_here"]), (False, True), text)
+            for name in ("source", "choice", "time_us", "default_time_us", "measured_unix_s"):
+                self.assertEqual(each[name], other[name], text)
 
     def test_deferred_mode_resolves_all_programs_together(self):
         records, text = self.run_case("deferred")

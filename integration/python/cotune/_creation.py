@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from cotune import _structs
+from cotune._interrupt import keeper
 from cotune._native import library
 from cotune.constants import Result
 from cotune.errors import CotuneError, error_of, usage_error
@@ -25,6 +26,7 @@ def create(options: _structs.GroupOptions, store: Store | None) -> int:
         adapter.release()
         failure = adapter.failure
     if result != Result.SUCCESS:
+        keeper.raise_kept()
         raise created_error(result, error) from failure
     return made.value
 

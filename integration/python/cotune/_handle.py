@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from cotune._interrupt import keeper
 from cotune._native import library
 from cotune.constants import Result
 from cotune.errors import error_of, usage_error
@@ -47,10 +48,11 @@ class GroupHandle:
         return _Exclusive(self)
 
     def raise_interrupt(self) -> None:
-        """Raises what ended the log, Ctrl-C for example, now that no C code is in between."""
+        """Raises what a callback has kept, Ctrl-C for example, now that no C code is in between."""
         if self.log is not None and self.log.interrupt is not None:
             interrupt, self.log.interrupt = self.log.interrupt, None
             raise interrupt
+        keeper.raise_kept()
 
     def enter(self) -> int:
         if os.getpid() != self._process:

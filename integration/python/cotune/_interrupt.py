@@ -2,21 +2,17 @@
 
 Python runs the handler of SIGINT in whatever Python code the main thread runs next. While the library works, that
 is a function that it calls back, where an exception ends in "Exception ignored". `Keeper` puts its own handler there
-for that time.
+for that time. It keeps the interrupt until the call of the library returns to Python, and raises it there: later code of the
+program, or a finalizer, is no place for it.
 """
 
 from __future__ import annotations
 
-import queue
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import CodeType, FrameType
-
-# How often a thread looks whether the main thread has left a callback.
-_LOOK_S = 0.001
 
 _callbacks: set[CodeType] = set()
 
@@ -40,7 +36,7 @@ def _is_main() -> bool:
 
 
 class Keeper:
-    """Keeps a SIGINT that comes inside of a callback until the main thread has left it.
+    """Keeps a SIGINT that comes inside of a callback until the main thread has left the call of the library.
 
     It does nothing on other threads, and where the handler of SIGINT is none of Python's.
     """
@@ -49,13 +45,16 @@ class Keeper:
         self._before: Callable | None = None
         self._is_open = False  # between begin and end
         self._is_kept = False
-        self._is_sending = False
-        self._answers: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._when_kept: Callable[[], object] = lambda: None
 
     @property
     def ends_tune(self) -> bool:
         """Whether a SIGINT is kept that will be a KeyboardInterrupt. A handler of the program's own may just take note."""
         return self._is_kept and self._before is signal.default_int_handler and _is_main()
+
+    def when_kept(self, function: Callable[[], object]) -> None:
+        """Calls a function in each callback in which a SIGINT is kept: C code that returns to Python sends it again there."""
+        self._when_kept = function
 
     def begin(self) -> None:
         """Called on the thread of the call, before it or in its first callback."""
@@ -65,16 +64,15 @@ class Keeper:
         self._install()
 
     def end(self) -> None:
-        """Called behind the call, where it raises what was kept, or in its last callback: then the caller gets it."""
+        """Called after the call, where it raises what was kept, or in its last callback: then the caller gets it."""
         if not _is_main():
             return
         self._is_open = False
         if not self._is_kept:
             self._restore()
-        elif _is_in_callback(sys._getframe()):
-            self._send_later()
-        else:
-            self._handle(signal.SIGINT, sys._getframe())
+        if self._is_kept:
+            self._install()  # A SIGINT may have come while the handler was being put back.
+            self.raise_kept()
 
     def raise_later(self) -> None:
         """For a callback that has caught a KeyboardInterrupt itself."""
@@ -82,8 +80,16 @@ class Keeper:
             return
         self._install()
         if self._before is not None:
-            self._is_kept = True
-            self._send_later()
+            self._keep()
+
+    def raise_kept(self) -> None:
+        """Called in Python after a call of the library: raises what was kept, unless that call was made in a callback."""
+        if self._is_kept and _is_main() and not _is_in_callback(sys._getframe()):
+            self._handle(signal.SIGINT, sys._getframe())
+
+    def _keep(self) -> None:
+        self._is_kept = True
+        self._when_kept()
 
     def _install(self) -> None:
         handler = signal.getsignal(signal.SIGINT)
@@ -97,11 +103,10 @@ class Keeper:
         self._before = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._is_kept = is_in_callback = _is_in_callback(frame)
-        # The thread that sends the signal goes on at once, and sends it again if it is kept.
-        self._answers.put(None)
-        if is_in_callback:
+        if _is_in_callback(frame):
+            self._keep()
             return
+        self._is_kept = False
         # Here, too, when the call has failed without its last callback.
         before = self._before
         if not self._is_open:
@@ -113,23 +118,6 @@ class Keeper:
         except BaseException:
             self._restore()
             raise
-
-    def _send_later(self) -> None:
-        if not self._is_sending:
-            self._is_sending = True
-            threading.Thread(target=self._send, name="cotune interrupt", daemon=True).start()
-
-    def _send(self) -> None:
-        main = threading.main_thread().ident
-        while self._is_kept:
-            while _is_in_callback(sys._current_frames().get(main)):
-                time.sleep(_LOOK_S)
-            while not self._answers.empty():
-                self._answers.get()
-            if self._is_kept:
-                signal.pthread_kill(main, signal.SIGINT)
-                self._answers.get()
-        self._is_sending = False
 
 
 keeper = Keeper()

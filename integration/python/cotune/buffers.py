@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from cotune import _structs
-from cotune.constants import DType
+from cotune.constants import DType, constant
 from cotune.errors import UsageError, usage_error
 
 # By the names that numpy, ml_dtypes and torch have.
@@ -61,11 +61,11 @@ class Typed:
 
     Attributes:
       buffer: anything that `operand` takes.
-      dtype: the type of its elements, which have as many bytes as the buffer's.
+      dtype: the type of its elements, or its name ("bf16"); they have as many bytes as the buffer's.
     """
 
     buffer: Any
-    dtype: DType
+    dtype: DType | str
 
 
 # A numpy array, a torch tensor, an object with the buffer protocol, Typed or Operand.
@@ -81,7 +81,7 @@ def operand(buffer: Buffer, where: str) -> Operand:
         return buffer
     wanted = None
     if isinstance(buffer, Typed):
-        buffer, wanted = buffer.buffer, buffer.dtype
+        buffer, wanted = buffer.buffer, constant(DType, buffer.dtype, where)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(buffer, torch.Tensor):
         return _of_tensor(buffer, wanted, where)

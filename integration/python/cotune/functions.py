@@ -219,12 +219,12 @@ class FunctionsAdapter:
             call()
             return Result.SUCCESS
         except BaseException as failure:  # noqa: BLE001
-            text = str(failure) if isinstance(failure, CotuneError) else f"{type(failure).__name__}: {failure}"
+            text = str(failure) if isinstance(failure, CotuneError) or getattr(failure, "is_clear_by_text", False) else f"{type(failure).__name__}: {failure}"
             if isinstance(failure, KeyboardInterrupt):
                 keeper.raise_later()
                 text = "interrupted (Ctrl-C)"
             if size > 0:
-                line = " ".join(text.split()).encode(errors="replace")[: size - 1]
+                line = _within(" ".join(text.split()), size - 1)
                 ctypes.memmove(reason, line + b"\0", len(line) + 1)
             return getattr(failure, "result", Result.ERROR_ENVIRONMENT)
 
@@ -233,6 +233,15 @@ def _bits(kind: type, values: Collection[Any], where: str) -> int:
     if isinstance(values, str):
         values = (values,)
     return sum(1 << each for each in {constant(kind, value, where) for value in values})
+
+
+def _within(line: str, bytes_max: int) -> bytes:
+    """The line, or its first words with "..." if it is longer."""
+    encoded = line.encode(errors="replace")
+    if len(encoded) <= bytes_max:
+        return encoded
+    words = encoded[: bytes_max - 2].rpartition(b" ")[0] or encoded[: bytes_max - 3]
+    return words.decode(errors="ignore").rstrip().encode() + b"..."
 
 
 def _left_s(deadline_ns: int) -> float:

@@ -8,8 +8,8 @@ import weakref
 from cotune import _structs
 from cotune._native import library
 from cotune.buffers import Buffer, Operand, operand, tensors
-from cotune.constants import DType, Result
-from cotune.errors import error_of, usage_error
+from cotune.constants import DType, Result, constant
+from cotune.errors import CotuneError, MachineError, error_of, usage_error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Value:
 class Shape:
     """The type of an operand without its memory, for Program.infer and Group.prepare."""
 
-    dtype: DType
+    dtype: DType | str
     sizes: tuple[int, ...]
 
 
@@ -62,8 +62,17 @@ class Program:
 
     @classmethod
     def read(cls, path: str | pathlib.Path) -> "Program":
-        """The program of a file. Raises OSError, and UsageError for its text."""
-        return cls(pathlib.Path(path).read_text(encoding="utf-8"))
+        """The program of a file. Raises MachineError if it cannot be read, and UsageError for its text; both name the file."""
+        try:
+            return cls(pathlib.Path(path).read_text(encoding="utf-8"))
+        except OSError as failure:
+            raise MachineError(f"the program cannot be read ({path}): {failure.strerror or failure}") from failure
+        except UnicodeDecodeError as failure:
+            raise usage_error(
+                f"byte {failure.start + 1} is no UTF-8", str(path), "the file is no text", "give the file of a program"
+            ) from failure
+        except CotuneError as failure:
+            raise type(failure)(f"{path}: {failure.text}", failure.rank) from failure
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -119,4 +128,4 @@ def shape_operand(buffer: "Buffer | Shape", where: str) -> Operand:
         return operand(buffer, where)
     if any(size < 0 for size in buffer.sizes):
         raise usage_error(f"a size of {tuple(buffer.sizes)} is negative", where)
-    return Operand(address=0, dtype=DType(buffer.dtype), sizes=tuple(buffer.sizes))
+    return Operand(address=0, dtype=constant(DType, buffer.dtype, where), sizes=tuple(buffer.sizes))

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import dataclasses
+import operator
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -133,11 +134,15 @@ def _bits(kind, values, where: str) -> int:
 def _sizes(sizes: Sequence[int] | None, where: str):
     if sizes is None:
         return None, 0
-    if not sizes or min(sizes) < 0:
-        raise usage_error(
-            f"{list(sizes)} are no sizes", where, next_step="give numbers, or leave them out"
-        )
-    return (ctypes.c_uint64 * len(sizes))(*sizes), len(sizes)
+    next_step = "give a list of whole numbers, [1024, 65536] for 1K and 64K, or leave it out"
+    try:
+        # A text is a sequence, too. Numbers of numpy are taken, and fractions are not.
+        listed = [] if isinstance(sizes, str | bytes) else [operator.index(each) for each in sizes]
+    except TypeError:
+        listed = []
+    if not listed or min(listed) < 0 or max(listed) >= 2**64:
+        raise usage_error(f"{sizes!r} is no list of sizes", where, next_step=next_step)
+    return (ctypes.c_uint64 * len(listed))(*listed), len(listed)
 
 
 def _node(node: Node, where: str) -> _structs.TuneNode:

@@ -435,19 +435,23 @@ def _run_undecided(inputs: Any, outputs: Any, program: str, group_name: str, man
     """As the operator library calls it. Gives the text of an error, which the operator raises.
 
     Ctrl-C on this rank alone does not keep it from a collective that the other ranks run: it is kept from here on, ends a
-    tune, or a meeting to which a rank does not come, and becomes a KeyboardInterrupt when the operator has returned.
+    tune, or a meeting to which a rank does not come, and becomes a KeyboardInterrupt as the operator returns.
     """
+    why = ""
     try:
-        keeper.begin()
-        run_program(inputs, outputs, program, group_name, manifest)
+        try:
+            keeper.begin()
+            run_program(inputs, outputs, program, group_name, manifest)
+        except KeyboardInterrupt:
+            keeper.raise_later()
+            why = "interrupted (Ctrl-C)"
+        except Exception as failure:  # noqa: BLE001  the operator raises it
+            why = str(failure) or type(failure).__name__
+        finally:
+            keeper.end()
     except KeyboardInterrupt:
-        keeper.raise_later()
-        return "interrupted (Ctrl-C)"
-    except Exception as failure:  # noqa: BLE001  the operator raises it
-        return str(failure) or type(failure).__name__
-    finally:
-        keeper.end()
-    return ""
+        keeper.raise_later()  # It came as the handler was put back, after the collective.
+    return why
 
 
 def install() -> None:

@@ -7,6 +7,7 @@ each form has a name of its own, which stands for the process group of its lates
 from __future__ import annotations
 
 import itertools
+import textwrap
 import threading
 import types
 import weakref
@@ -23,6 +24,8 @@ _numbers = itertools.count()
 
 class NotCompiled(RuntimeError):
     """A function could not be compiled on some rank."""
+
+    is_clear_by_text = True  # without the name of this class
 
 
 class _NotRunError(Exception):
@@ -136,5 +139,5 @@ def reason_of(failure: Exception) -> str:
         return str(failure)
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()] or [""]
     more = [next((line for line in lines[1:] if line.startswith(word)), "") for word in ("Explanation:", "Hint:")]
-    text = " ".join(line[:_LINE_CHARACTERS_MAX] for line in (lines[0], *more) if line)
+    text = " ".join(textwrap.shorten(line, _LINE_CHARACTERS_MAX, placeholder=" ...") for line in (lines[0], *more) if line)
     return f"Inductor cannot compile the function: {type(failure).__name__}: {text}"

@@ -93,6 +93,9 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, k
         return size
     if knows_ages or size.is_measured_here:
         size.measured_unix_s = measured.get("measured_unix_s") or None
+    # A steady result of the database counts more than a new one that is unsteady.
+    if knows_ages and (size.measured_unix_s or program.begun_unix_s) < program.begun_unix_s:
+        size.is_measured_here = False
     runs = _verdict(measured["choices"], choice=size.choice)
     default = _verdict(measured["choices"], is_default=True)
     if runs is not None:

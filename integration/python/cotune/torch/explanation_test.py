@@ -132,6 +132,15 @@ class ExplainTest(unittest.TestCase):
         path.write_text("def call(args):\n" + "".join(calls))
         self.files.append(str(path))
 
+    def test_an_old_result_that_counts_more_than_a_new_one_is_of_the_database(self) -> None:
+        self._compile()
+        groups.begin_tune("0", -1, {TEXT: (8,)}, None)
+        groups.end_tune("0", -1, {TEXT: ""}, [(TEXT, 8)])
+        self.assertIn("from the database, 2026-11-20", explanation.explain())
+        (measured,) = self.answers[TEXT, 8]["measured"]
+        measured["measured_unix_s"] = self.entry.programs[TEXT].begun_unix_s
+        self.assertIn("measured by this process", explanation.explain())
+
     def test_a_graph_names_its_function_and_its_sizes(self) -> None:
         self._compile()
         self._tune()

@@ -91,7 +91,7 @@ class Forms:
             # Rank 0 alone knows what the tune measures, and its database may have changed since it was asked.
             raise NotCompiled("it was not compiled for this tune, because the database had a result for this size")
         if reason and self.is_tuning:
-            raise NotCompiled(reason)
+            raise NotCompiled(f"it cannot be compiled on every rank: {reason}")
         form = self._forms.get((way.name, operand.dtype, reduction))
         if form is not None and not form.is_unfinished and not form.is_there():
             in_thread(lambda: self._compile_again(way, operand.dtype, reduction))

@@ -15,6 +15,7 @@ import logging
 import os
 import pathlib
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -73,7 +74,7 @@ class TuneSettings:
         LATER_BUDGET_S for each later one; a number counts for every tune; 0 or None: the setting `budget` of cotune,
         which is no limit if nobody has set it.
       numerics: "any": whatever is fastest; "same": only choices whose bits are those of the default.
-      database: the file that keeps what was tuned; "": the machine's own; None: none.
+      database: the file that keeps what was tuned, and the only one that is read; "": the machine's own; None: none.
       settings: settings of cotune by their names, as job_settings.py has them.
       force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
         refused or not listed runs what it would run otherwise. None: the setting `force_choice` of cotune (COTUNE_FORCE_CHOICE). The name of a
@@ -138,6 +139,20 @@ class TuneSettings:
             return BUDGET_S, LATER_BUDGET_S
         return self.budget_s or 0.0, self.budget_s or 0.0
 
+    def begins_without_database(self, rank: int) -> bool:
+        """Returns true if a group begins with the default choices. Rank 0 decides for all of them: it reads the file.
+
+        A file that the first tune makes is not missed. Without a tune it is, and the group warns.
+        """
+        if not self.database:
+            return self.database is None
+        return self.tunes and rank == 0 and not os.path.exists(self.database)
+
+    def settings_of_group(self) -> dict[str, Any]:
+        """The settings of cotune that a group is made with. A file that is named here is the only database."""
+        named = {"database": os.fspath(self.database)} if self.database else {}
+        return job_settings.with_defaults(self.settings) | named
+
     def as_struct(self) -> library.GroupOptions:
         first_ns, later_ns = (max(1, int(each * 1e9)) if each else 0 for each in self.budgets_s())
         return library.GroupOptions(
@@ -180,12 +195,14 @@ class ProgramOfGroup:
     Attributes:
       rows: the row counts for which it is tuned.
       measured: those that this process has measured; the database knew the others.
+      begun_unix_s: when its first tune began. An older result is of the database, also if this process has measured the size, too.
       origin: the function that ran it first; None if that is not known.
       why_untuned: "" as soon as one tune of it has succeeded.
     """
 
     rows: set[int] = dataclasses.field(default_factory=set)
     measured: set[int] = dataclasses.field(default_factory=set)
+    begun_unix_s: int = 0
     origin: Origin | None = None
     why_untuned: str = "the tune has not ended"
 
@@ -342,6 +359,7 @@ def begin_tune(name: str, device: int, programs: Mapping[str, Iterable[int]], or
         for text, rows in programs.items():
             program = entry.programs.setdefault(text, ProgramOfGroup())
             program.rows.update(rows)
+            program.begun_unix_s = program.begun_unix_s or int(time.time())
             program.origin = program.origin or origin
 
 
@@ -496,10 +514,10 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
                 join_timeout_s=timeout_s,
                 call_timeout_s=timeout_s,
                 log=LinesOfGroup(),
-                ignores_database=_settings.database is None,
+                ignores_database=_settings.begins_without_database(meeting.rank),
                 functions=function_choices.functions_of(process_group, meeting.store, prefix, forms),
                 force=_settings.force_of_collectives,
-                settings=job_settings.with_defaults(_settings.settings),
+                settings=_settings.settings_of_group(),
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = _reason_of(error)

@@ -106,9 +106,9 @@ class MeetingTest(unittest.TestCase):
         with mock.patch.object(groups, "Group", side_effect=ValueError("no")):
             self.assertRegex(self._meet_both()[1].reason, "rank 0: ValueError: no")
 
-    def test_wrong_forced_choices_are_raised_on_all_ranks(self) -> None:
-        """PyTorch's own collectives would hide from the user that nothing was forced."""
-        raised: list[Any] = [None, None]
+    def _raised_by_both(self) -> list[CotuneError | None]:
+        """The errors of two ranks that make their group, on threads that have the ranks as names."""
+        raised: list[CotuneError | None] = [None, None]
 
         def meet(rank: int) -> None:
             try:
@@ -116,15 +116,20 @@ class MeetingTest(unittest.TestCase):
             except CotuneError as failure:
                 raised[rank] = failure
 
+        threads = [threading.Thread(target=meet, args=(rank,), name=str(rank)) for rank in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        return raised
+
+    def test_wrong_forced_choices_are_raised_on_all_ranks(self) -> None:
+        """PyTorch's own collectives would hide from the user that nothing was forced."""
         with (
             mock.patch.object(groups, "Group", side_effect=UsageError("host/rign cannot run all_reduce")),
             mock.patch.object(groups, "_settings", groups.TuneSettings(force={"all_reduce": "host/rign"})),
         ):
-            threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(2)]
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join()
+            raised = self._raised_by_both()
         for each in raised:
             self.assertIsInstance(each, UsageError)
             self.assertIn("rank 0: host/rign cannot run all_reduce", str(each))
@@ -132,26 +137,15 @@ class MeetingTest(unittest.TestCase):
     def test_a_list_that_is_wrong_on_one_rank_is_raised_on_all_ranks(self) -> None:
         """None of them makes a group, for which the others would wait."""
         why = 'bad value "a=b,," for force_choice (COTUNE_FORCE_CHOICE): element 2 of the list is empty'
-        raised: list[Any] = [None, None]
 
         def why_force_is_wrong() -> str:
             return why if threading.current_thread().name == "1" else ""
-
-        def meet(rank: int) -> None:
-            try:
-                groups._make("g", self.ranks[rank], -1)
-            except CotuneError as failure:
-                raised[rank] = failure
 
         with (
             mock.patch.object(groups.settings_file, "why_force_is_wrong", why_force_is_wrong),
             mock.patch.object(groups, "Group", side_effect=AssertionError("a group is made")),
         ):
-            threads = [threading.Thread(target=meet, args=(rank,), name=str(rank)) for rank in range(2)]
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join()
+            raised = self._raised_by_both()
         for each in raised:
             self.assertIsInstance(each, UsageError)
             self.assertIn(f"rank 1: {why}", str(each))
@@ -198,6 +192,8 @@ class MeetingTest(unittest.TestCase):
         for wrong in ("all_reduce=host/ring", {"all_reduce": 1}):
             with self.assertRaisesRegex(TypeError, "option 'force' is a dict from collectives"):
                 groups.TuneSettings.of(force=wrong)
+        with self.assertRaisesRegex(ValueError, "'allreduce', which is no collective; known are all_reduce, .*did you mean all_reduce"):
+            groups.TuneSettings.of(force={"allreduce": "host/ring"})
 
     def test_the_group_is_destroyed_where_the_others_are_gone(self) -> None:
         share = meeting.Place.share

@@ -76,6 +76,7 @@ PROTOTYPES = {
         ],
     ),
     "cotune_torch_group_count": (ctypes.c_uint64, [_TEXT, _INT32, ctypes.c_uint32, ctypes.c_uint64]),
+    "cotune_torch_interrupt_on_return": (_INT32, [_POINTER]),
     "cotune_torch_set_meets": (None, [_INT32]),
     "cotune_torch_set_resolver": (None, [RESOLVER, _POINTER]),
     "cotune_torch_set_listener": (None, [LISTENER, _POINTER]),
@@ -126,6 +127,11 @@ def load() -> ctypes.CDLL:
         ) from failure
     _native.bind(loaded, path, PROTOTYPES)
     return loaded
+
+
+def interrupt_on_return() -> None:
+    """Lets the operator that this thread is in interrupt Python as it returns: the handler of SIGINT runs where it was called."""
+    load().cotune_torch_interrupt_on_return(ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _POINTER))
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cotune.constants import Collective
 from cotune.torch import job_settings, settings_file
 
 # As many nanoseconds fit 64 bits.
@@ -39,6 +40,8 @@ def _is_seconds(value: Any) -> bool:
 def _is_seconds_or_none(value: Any) -> bool:
     return value == 0 and not isinstance(value, bool) or _is_seconds(value)
 
+
+_COLLECTIVES = [each.name.lower() for each in Collective]
 
 # More row counts than a tune measures in any sensible time.
 SIZES_MAX = 64
@@ -92,6 +95,10 @@ def check_force(force: Mapping[str, str] | None) -> None:
             raise ValueError(f"option 'force' has {name!r}: {choice!r}, which names no {missing}; give for example {{'all_reduce': 'nccl/auto'}}")
         if "::" in name and not settings_file.is_operator_name(name):
             raise ValueError(f"option 'force': {settings_file.no_operator_name(name)}")
+        if "::" not in name and name not in _COLLECTIVES:
+            near = difflib.get_close_matches(name, _COLLECTIVES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"option 'force' has {name!r}, which is no collective; known are {', '.join(_COLLECTIVES)}{hint}")
 
 
 def check(options: Mapping[str, Any]) -> None:

@@ -7,10 +7,13 @@ dtype, as docs/programs.md says for `--numerics same`.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 
 import torch
 
+from cotune import _interrupt
+from cotune._interrupt import callback, keeper
 from cotune.torch import compat, outside, process_groups, sizes
 from cotune.torch.collective_key import Key, key_of
 from cotune.torch.program_text import ALL, ONE, REDUCING, SHARE, Node, Number, Program, parse
@@ -36,8 +39,21 @@ def _plain_library() -> torch.library.Library:
     library.define(
         "program_plain(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name) -> ()"
     )
-    library.impl("program_plain", run_plain, "CompositeExplicitAutograd")
+    library.impl("program_plain", _run_plain_operator, "CompositeExplicitAutograd")
     return library
+
+
+@callback
+def _run_plain_operator(inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, group_name: str) -> None:
+    """As the operator library calls it, which makes a RuntimeError of all exceptions: Ctrl-C is kept until the operator returns."""
+    if _interrupt._is_in_callback(sys._getframe().f_back):
+        run_plain(inputs, outputs, program, group_name)  # The longer call keeps it.
+        return
+    keeper.begin()
+    try:
+        run_plain(inputs, outputs, program, group_name)
+    finally:
+        keeper.end()
 
 
 @functools.lru_cache(maxsize=1024)

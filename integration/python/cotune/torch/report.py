@@ -391,7 +391,10 @@ def _on_tune(_, event) -> int:
         # A tune inside of another callback is part of a longer call, which keeps the interrupt to its end (agreement.py).
         is_whole_call = not _interrupt._is_in_callback(sys._getframe().f_back)
         if event.contents.phase == library.TUNE_HAS_ENDED and is_whole_call:
-            keeper.end()
+            try:
+                keeper.end()
+            except KeyboardInterrupt:
+                keeper.raise_later()  # It came as the handler was put back.
     return int(ends_tune)
 
 

@@ -7,7 +7,6 @@ import logging
 import signal
 import subprocess
 import sys
-import time
 import unittest
 from unittest import mock
 
@@ -17,8 +16,6 @@ from cotune.torch import decisions, groups, library, report
 from cotune.torch.log import LinesOfGroup
 from cotune.torch.origins import Origin
 from cotune.tune import _progress_function
-
-_WAIT_S = 5.0
 
 
 def _event(phase: int) -> library.Tune:
@@ -282,7 +279,7 @@ class InterruptTest(unittest.TestCase):
         for phase in (library.TUNE_BEGINS, library.TUNE_MEASURES, library.TUNE_HAS_ENDED):
             with self.subTest(phase=phase), self.assertRaises(KeyboardInterrupt):
                 self._interrupt_in(phase)
-                time.sleep(_WAIT_S)
+                _interrupt.keeper.raise_kept()  # as the operator does when it returns
             self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     def test_an_interrupt_ends_the_tune(self) -> None:
@@ -293,7 +290,7 @@ class InterruptTest(unittest.TestCase):
             self.assertEqual(self._tell(library.TUNE_MEASURES), 1)
             with self.assertRaises(KeyboardInterrupt):
                 self._tell(library.TUNE_HAS_ENDED)
-                time.sleep(_WAIT_S)
+                _interrupt.keeper.raise_kept()  # as the operator does when it returns
 
     def test_an_interrupt_at_the_first_line_of_a_callback(self) -> None:
         """Which no `try` in the callback sees."""
@@ -302,7 +299,7 @@ class InterruptTest(unittest.TestCase):
             signal.getsignal(signal.SIGINT)(signal.SIGINT, mock.Mock(f_code=report._on_tune.__code__))
             with self.assertRaises(KeyboardInterrupt):
                 self._tell(library.TUNE_HAS_ENDED)
-                time.sleep(_WAIT_S)
+                _interrupt.keeper.raise_kept()  # as the operator does when it returns
 
     def test_the_handler_is_put_back(self) -> None:
         with mock.patch.object(report, "_begins"), mock.patch.object(report, "_has_ended"):
@@ -331,7 +328,7 @@ class InterruptTest(unittest.TestCase):
         with mock.patch.object(groups, "resolve", side_effect=KeyboardInterrupt):
             with self.assertRaises(KeyboardInterrupt):
                 groups._resolver(None, b"0", -1, ctypes.byref(error))
-                time.sleep(_WAIT_S)
+                _interrupt.keeper.raise_kept()  # as the operator does when it returns
         self.assertEqual(error.text, b"interrupted (Ctrl-C)")
 
     def test_an_interrupt_in_the_progress_of_a_tune(self) -> None:

@@ -12,6 +12,9 @@ import dataclasses
 import os
 import pathlib
 import re
+from collections.abc import Mapping
+
+from cotune.constants import Collective
 
 # The blanks and digits of the library: those of Unicode are none. In a file the end of a line may have a carriage return.
 _BLANKS = " \t\r"
@@ -47,11 +50,16 @@ def given(name: str) -> Given | None:
     """Returns the value that the user gives for a setting. The variable counts more than the file; None: neither has it."""
     names = (name, *_ALIASES.get(name, ()))
     for each in names:
-        variable = f"COTUNE_{each.upper()}"
-        if value := os.environ.get(variable):
-            return Given(value, variable)
+        if (in_variable := _in_variable(each)) is not None:
+            return in_variable
     in_file = _in_file()
     return next((in_file[each] for each in names if each in in_file), None)
+
+
+def _in_variable(name: str) -> Given | None:
+    variable = f"COTUNE_{name.upper()}"
+    value = os.environ.get(variable)
+    return Given(value, variable) if value else None
 
 
 def force_parts() -> tuple[str, dict[str, str], str]:
@@ -60,11 +68,44 @@ def force_parts() -> tuple[str, dict[str, str], str]:
     Raises ValueError for a list that cannot be read, which may be so on this rank alone: a caller whose rank other ranks wait for
     shares the text with them. Names of collectives and of choices are left to the library.
     """
+    _check_names_of_force()
     found = given("force_choice")
     if found is None:
         return "", {}, ""
+    of_collectives, of_operators = _parts_of(found)
+    return _text_of(of_collectives), of_operators, found.origin
+
+
+def _check_names_of_force() -> None:
+    """Raises ValueError if a source gives both names of the setting force_choice, and their lists differ. Neither counts more."""
+    names, in_file = ("force_choice", *_ALIASES["force_choice"]), _in_file()
+    for read in (in_file.get, _in_variable):
+        by_name, by_alias = (read(name) for name in names)
+        if by_name is None or by_alias is None:
+            continue
+        first, second = _parts_of(by_name), _parts_of(by_alias)
+        if first != second:
+            raise ValueError(
+                f"{names[0]} is {_sorted_text(first)}, and its alias {names[1]} is {_sorted_text(second)} "
+                f"({by_name.origin} and {by_alias.origin}): both are names of one setting; remove one of them, or give both one value"
+            )
+
+
+def _text_of(choices: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={choice}" for name, choice in choices.items())
+
+
+def _sorted_text(parts: tuple[dict[str, str], dict[str, str]]) -> str:
+    """The list as the library writes it: collectives in their order, and then operators by their names."""
+    order = {each.name.lower(): each for each in Collective}
+    of_collectives = dict(sorted(parts[0].items(), key=lambda each: order.get(each[0], len(order) + 1)))
+    return _text_of(of_collectives | dict(sorted(parts[1].items())))
+
+
+def _parts_of(found: Given) -> tuple[dict[str, str], dict[str, str]]:
+    """The choices of collectives, and those of operators. Raises ValueError for a list that cannot be read."""
     if not found.value.strip(_BLANKS_IN_LISTS):
-        return "", {}, found.origin
+        return {}, {}
     of_collectives: dict[str, str] = {}
     of_operators: dict[str, str] = {}
     for number, element in enumerate(found.value.split(","), 1):
@@ -80,13 +121,13 @@ def force_parts() -> tuple[str, dict[str, str], str]:
         if name in part:
             raise _bad_force(found, f"{name} stands twice: with {part[name]} and with {choice}")
         part[name] = choice
-    return ",".join(f"{name}={choice}" for name, choice in of_collectives.items()), of_operators, found.origin
+    return of_collectives, of_operators
 
 
 def is_operator_name(name: str) -> bool:
     """Returns true for a name of the form lib::op, without blanks."""
     library, _, operator = name.partition("::")
-    return library != "" and operator != "" and not any(each.isspace() for each in name)
+    return library != "" and operator != "" and "::" not in operator and not any(each.isspace() for each in name)
 
 
 def no_operator_name(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from cotune._interrupt import keeper
 from cotune.errors import CotuneError
 from cotune.torch import agreement, compat, groups, library, operators, plain, report, stand_in
 from cotune.torch.log import log
@@ -35,6 +36,7 @@ def start() -> None:
         log.info("programs run by PyTorch's own collectives, on all ranks: %s", failure)
         stand_in.define()
     else:
+        keeper.when_kept(library.interrupt_on_return)
         groups.install()
         agreement.install()
         report.install()
