@@ -19,10 +19,10 @@ namespace {
 // choices).
 constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 
-// For many choices on host memory. Two of three samples may be spikes there, but then another one
-// of the choices that are as fast wins.
+// These cuts apply to many choices on host memory. Two of three samples of a choice may be spikes
+// there; then another one of those that are as fast wins.
 constexpr EarlyCut kCutsOfMany[] = {{2, 1.5}, {3, 1.25}, {5, 1.15}};
-// For full samples of those that short ones have left.
+// These apply to full samples of the choices that short ones have left.
 constexpr EarlyCut kCutsOfQualified[] = {{2, 1.25}, {3, 1.15}, {5, 1.08}};
 
 // Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
