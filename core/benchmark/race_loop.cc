@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/backend/call_watchdog.h"
 #include "core/benchmark/rank_spans.h"
 #include "core/selection/select_winner.h"
 #include "fmt/format.h"
@@ -22,7 +23,8 @@ constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 // These cuts apply to many choices on host memory. Two of three samples of a choice may be spikes
 // there; then another one of those that are as fast wins.
 constexpr EarlyCut kCutsOfMany[] = {{2, 1.5}, {3, 1.25}, {5, 1.15}};
-// These apply to full samples of the choices that short ones have left.
+// These apply to a second heat of full samples, in which most choices are those that short ones
+// have left, and the others combine them.
 constexpr EarlyCut kCutsOfQualified[] = {{2, 1.25}, {3, 1.15}, {5, 1.08}};
 
 // Qualifying has as many rounds as an interval needs. A user who wants few rounds gets none of it.
@@ -134,15 +136,17 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
 
 void RaceLoop::AddCalibrations(std::span<RacingChoice> choices, Race& race) {
   const std::vector<size_t> order = race.NextRound();
+  // Samples of two choices are compared by their rounds, so that all have one or none has.
+  if (std::any_of(order.begin(), order.end(), [&](size_t i) { return choices[i].warm_ns == 0; })) {
+    return;
+  }
   std::vector<int64_t> times_ns;
   for (const size_t i : order) {
     times_ns.push_back(choices[i].warm_ns);
     fastest_ns_[i] = choices[i].warm_ns;
-    if (choices[i].warm_ns > 0) choices[i].verdict.skews_ns.push_back(choices[i].warm_skew_ns);
+    choices[i].verdict.skews_ns.push_back(choices[i].warm_skew_ns);
   }
-  const bool has_samples =
-      std::any_of(times_ns.begin(), times_ns.end(), [](int64_t time_ns) { return time_ns > 0; });
-  if (has_samples) race.AddRound(order, times_ns);
+  race.AddRound(order, times_ns);
 }
 
 // After the round, so that no sample waits for a listener.
@@ -164,11 +168,17 @@ int64_t RaceLoop::CallNs(std::span<const RacingChoice> choices, size_t index) co
 }
 
 int64_t RaceLoop::UntimedNs(std::span<const RacingChoice> choices, size_t index) const {
-  return choices[index].verdict.repetitions > 1 ? CallNs(choices, index) : 0;
+  const RacingChoice& choice = choices[index];
+  const bool has_one = choice.verdict.repetitions > 1 || choice.adds_untimed_call;
+  return has_one ? CallNs(choices, index) : 0;
 }
 
 RaceLoop::Batch RaceLoop::NextBatch(std::span<const RacingChoice> choices,
                                     std::vector<Turn>& left) const {
+  // The release alone lines up the ranks of long samples if there is no common start: a rank that
+  // does not wait in its calls, as the root of a broadcast, would begin the next one early.
+  const bool has_batches =
+      !parts_.device.aligns_ranks() && (is_qualifying_ || window_.mode() == StartMode::kWindow);
   Batch batch;
   int64_t end_ns = 0;
   size_t taken = 0;
@@ -177,7 +187,7 @@ RaceLoop::Batch RaceLoop::NextBatch(std::span<const RacingChoice> choices,
     if (choices[index].has_failed) continue;
     const int64_t begins_ns = batch.empty() ? 0 : end_ns + kPauseNs + UntimedNs(choices, index);
     end_ns = begins_ns + choices[index].verdict.repetitions * CallNs(choices, index);
-    const bool is_full = parts_.device.aligns_ranks() || end_ns > kBatchMaxNs;
+    const bool is_full = !has_batches || end_ns > kBatchMaxNs;
     if (!batch.empty() && is_full) break;
     batch.push_back({left[taken].at, index, begins_ns});
   }
@@ -232,6 +242,8 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
 StepRecord<TakenSamples> RaceLoop::TakeBatch(std::span<RacingChoice> choices, const Batch& batch,
                                              int64_t planned_start_ns) {
   StepRecord<TakenSamples> record;
+  // A choice that has missed its deadline is to blame if an abort after it hangs or crashes.
+  std::optional<AbortedCall> aborting;
   for (const Turn& turn : batch) {
     RacingChoice& choice = choices[turn.choice];
     TakenSamples::Sample& sample = record.message.samples.emplace_back();
@@ -247,6 +259,9 @@ StepRecord<TakenSamples> RaceLoop::TakeBatch(std::span<RacingChoice> choices, co
         runs_.SpanBeginNs());
     sample = {taken.message.span, taken.failure};
     record.failure = std::move(taken.failure);
+    if (record.failure && record.failure->code == ErrorCode::kDeadline) {
+      aborting.emplace(choice.subject);
+    }
   }
   return record;
 }

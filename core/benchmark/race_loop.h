@@ -21,7 +21,7 @@ namespace cotune {
 enum class Heat : uint8_t {
   kOnly,
   kFirstOfTwo,   // another race follows, of those that are left and of others
-  kSecondOfTwo,  // most of its choices have qualified
+  kSecondOfTwo,  // most of its choices are those that qualified in the first
 };
 
 // Returns the rules that settings and device give the race of so many choices of a cell. Many
@@ -88,14 +88,14 @@ class RaceLoop {
   Result<std::vector<Turn>> FinishBatch(std::span<RacingChoice> choices, const Batch& batch,
                                         const ExchangedRecords<TakenSamples>& all,
                                         int64_t planned_start_ns, std::vector<int64_t>& times_ns);
-  // Makes the samples of the calibration the first round of a race that begins with short samples:
-  // they have as many calls.
+  // Makes the samples of the calibration the first round of a race that begins with short samples,
+  // if all choices have one. They have up to 16 calls, by the time of the check.
   void AddCalibrations(std::span<RacingChoice> choices, Race& race);
   void CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
                     const std::vector<int64_t>& times_ns);
   // The expected time of a call: of the fastest sample, or as calibration has left it.
   int64_t CallNs(std::span<const RacingChoice> choices, size_t index) const;
-  // A sample of several calls begins with one that is not timed, before the start; 0: it has none.
+  // The expected time of the call that is not timed, before the start of a sample; 0: it has none.
   int64_t UntimedNs(std::span<const RacingChoice> choices, size_t index) const;
 
   const BenchmarkParts& parts_;
@@ -104,8 +104,8 @@ class RaceLoop {
   ChoiceRemoval& removal_;
   const SampleRepetitions& repetitions_;
   StartWindow& window_;
-  // Short samples begin with the release of the ranks, without a common start: the untimed call
-  // lines the ranks up well enough.
+  // Samples of a round of qualifying begin with the release of the ranks, without a common start:
+  // the untimed call lines the ranks up well enough.
   bool is_qualifying_ = false;       // this round
   std::vector<int64_t> fastest_ns_;  // a call in the samples of each choice; 0: there are none
   bool is_cut_short_ = false;

@@ -194,6 +194,7 @@ TEST(RaceLoopTest, FewChoicesOrFewRoundsHaveLongSamplesAlone) {
 // The samples of a round follow each other without a step between them, up to 2 ms of them.
 TEST(RaceLoopTest, LongSamplesShareFewReleases) {
   CellScript script;
+  script.start_mode = StartMode::kWindow;
   for (const char* name : {"a", "b", "c"}) {
     script.choices.push_back(ChoiceOfCost(name, 900'000));
   }
@@ -214,9 +215,26 @@ TEST(RaceLoopTest, LongSamplesShareFewReleases) {
   });
 }
 
+TEST(RaceLoopTest, FullSamplesWithoutACommonStartHaveAReleaseEach) {
+  CellScript script;
+  script.start_mode = StartMode::kBarrier;
+  for (const char* name : {"a", "b", "c"}) script.choices.push_back(ChoiceOfCost(name, 10'000));
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 4, 10'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const int64_t before_ns = cell.steps.elapsed_ns();
+    const RaceRules rules{.max_rounds = 8, .cuts = {}, .limits = {}};
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    EXPECT_EQ(cell.steps.elapsed_ns() - before_ns, 8 * 4 * 1'000'000);
+  });
+}
+
 // A choice after the one that failed was not run on the rank of the failure; it is measured again.
 TEST(RaceLoopTest, OnlyTheChoiceThatFailsFirstIsRemoved) {
   CellScript script;
+  script.start_mode = StartMode::kWindow;
   script.world_size = 3;
   script.choices = {ChoiceOfCost("before", 10'000), ChoiceOfCost("failing", 10'000),
                     ChoiceOfCost("after", 10'000)};
@@ -246,7 +264,6 @@ TEST(RaceLoopTest, TheSamplesOfTheCalibrationAreTheFirstRoundOfShortOnes) {
       choice.warm_ns = 77'000;
       choice.warm_skew_ns = 7;
     }
-    cell.choices[1].warm_ns = 0;
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
@@ -255,8 +272,22 @@ TEST(RaceLoopTest, TheSamplesOfTheCalibrationAreTheFirstRoundOfShortOnes) {
     EXPECT_EQ(cell.choices[0].verdict.samples_ns.front(), 77'000);
     EXPECT_EQ(cell.choices[0].verdict.skews_ns.front(), 7);
     EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
-    EXPECT_EQ(cell.choices[1].verdict.samples_ns.size(), 7u) << "its calibration had no sample";
-    EXPECT_THAT(cell.choices[1].verdict.samples_ns, Each(10'100));
+  });
+}
+
+TEST(RaceLoopTest, CalibrationsWithoutASampleOfEachChoiceAreNoRound) {
+  RunOnPreparedRanks(ManyChoices(), [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 10, 10'000);
+    for (RacingChoice& choice : cell.choices) choice.warm_ns = 77'000;
+    cell.choices[5].warm_ns = 0;
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kFirstOfTwo);
+    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
+    EXPECT_THAT(cell.choices[0].verdict.samples_ns, Each(10'000));
+    EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
+    EXPECT_EQ(cell.choices[0].verdict.skews_ns.size(), 8u);
   });
 }
 

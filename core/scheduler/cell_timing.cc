@@ -23,8 +23,8 @@ namespace {
 
 // The times of processors move in steps of this length as a rule.
 constexpr std::chrono::milliseconds kObservationPause{10};
-// Times that show too little after three times as long as is needed do not advance: some sandboxes
-// publish constant ones.
+// Times that show too little after 0.3 s, longer than any number of processors needs, do not
+// advance: some sandboxes publish constant ones.
 constexpr int kObservationPausesMax = 30;
 
 // Returns whether the race of the cell has ended before the choice was eliminated.
@@ -242,8 +242,9 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
   if (!has_combinations || cell.callers.empty() || is_budget_spent()) return {};
   COTUNE_TRY(
       DecidedCell second,
-      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), Heat::kSecondOfTwo,
-                decided.cell.verdicts, end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
+      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_),
+                has_only_qualified_ ? Heat::kSecondOfTwo : Heat::kOnly, decided.cell.verdicts,
+                end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
   decided = Decide(JoinHeats(std::move(decided.cell), std::move(second.cell)),

@@ -1,6 +1,7 @@
 // The two classes of choices, unfused and fused ones, in SelectWinner and TiedChoices.
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <random>
 
 #include "core/selection/select_winner.h"
@@ -62,6 +63,13 @@ CellResult Cell(std::vector<Verdict> verdicts) {
 
 Winner WinnerOf(std::vector<Verdict> verdicts, const SelectionRules& rules = {}) {
   return SelectWinner(Cell(std::move(verdicts)), rules).value();
+}
+
+// No list has one, but a database may.
+TEST(SelectFusedWinnerTest, AFusedDefaultIsNoDefault) {
+  const Winner winner = WinnerOf({Default(Timed("host/ring?fuse=1", 100'000))});
+  EXPECT_EQ(winner.id, Id("host/ring?fuse=1"));
+  EXPECT_EQ(winner.fallback, std::nullopt);
 }
 
 TEST(SelectFusedWinnerTest, BeyondTheThresholdTheFusedChoiceWins) {

@@ -353,7 +353,7 @@ bool IsWorthFusing(const Verdict& fused, const Verdict& unfused, const Selection
 struct Standings {
   Verdicts of_class;
   const Verdict* fastest = nullptr;   // in the class; nullptr: no choice has a time
-  const Verdict* fallback = nullptr;  // the default that raced, of any class; nullptr: none
+  const Verdict* fallback = nullptr;  // the unfused default, if it raced; nullptr: none
   bool default_kept = false;          // instead of the fastest
   // The fastest unfused choice if a fused one wins, and the fastest fused one if it does not.
   const Verdict* best_unfused = nullptr;
@@ -381,11 +381,11 @@ Standings UnfusedStandings(const CellResult& cell, const Verdicts& unfused,
                            const SelectionRules& rules) {
   Standings standings{.of_class = unfused, .fastest = FastestThatRaced(unfused)};
   standings.unfused_rival = standings.fastest;
-  const auto default_at =
-      std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
-                   [](const Verdict& v) { return v.is_default && HasRaced(v); });
-  if (default_at == cell.verdicts.end()) return standings;
-  standings.fallback = &*default_at;
+  const auto default_at = std::find_if(unfused.begin(), unfused.end(), [](const Verdict* verdict) {
+    return verdict->is_default && HasRaced(*verdict);
+  });
+  if (default_at == unfused.end()) return standings;
+  standings.fallback = *default_at;
   if (standings.fallback == standings.fastest) return standings;
   if (!cell.is_unsteady) {
     standings.beats_default = FastestThatBeats(cell, unfused, *standings.fallback, rules);

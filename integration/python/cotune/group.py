@@ -164,6 +164,7 @@ class Group:
                 address, name.encode(), listed, len(ranks), ctypes.byref(made), ctypes.byref(error)
             )
         if result != Result.SUCCESS:
+            self._handle.raise_interrupt()
             raise created_error(result, error)
         group = object.__new__(type(self))
         group._take(made.value, self._handle.log, self._handle.functions)

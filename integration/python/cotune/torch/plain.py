@@ -49,11 +49,17 @@ def _run_plain_operator(inputs: list[torch.Tensor], outputs: list[torch.Tensor],
     if _interrupt._is_in_callback(sys._getframe().f_back):
         run_plain(inputs, outputs, program, group_name)  # The longer call keeps it.
         return
-    keeper.begin()
     try:
+        keeper.begin()
         run_plain(inputs, outputs, program, group_name)
+    except KeyboardInterrupt:
+        keeper.raise_later()  # It came before the keeper had its handler.
+        raise
     finally:
-        keeper.end()
+        try:
+            keeper.end()
+        except KeyboardInterrupt:
+            keeper.raise_later()  # It came as the handler was put back, after the collective.
 
 
 @functools.lru_cache(maxsize=1024)
