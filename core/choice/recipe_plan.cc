@@ -74,12 +74,16 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   COTUNE_CHECK(calls.size() == choices.size(), "each backend step has a choice");
   COTUNE_TRY(std::vector<std::unique_ptr<Plan>> plans,
              PrepareSteps(program, rows, recipe, calls, choices, support, deadline_ns));
-  size_t place = 0;  // among the backend steps
+  // The steps of backends have the order of the choice's id, which may not be that of the recipe.
+  std::vector<bool> has_buffers_of(recipe.steps.size(), false);
+  const std::vector<size_t> backend_steps = recipe.backend_steps();
+  for (size_t c = 0; c < backend_steps.size(); ++c) {
+    has_buffers_of[backend_steps[c]] = calls[c].program.is_single_collective();
+  }
   for (size_t i = 0; i < recipe.steps.size(); ++i) {
     const RecipeStep& step = recipe.steps[i];
     std::unique_ptr<Plan> plan = std::move(plans[i]);
-    const bool has_buffers = !step.is_part() && calls[place].program.is_single_collective();
-    if (!step.is_part()) ++place;
+    const bool has_buffers = has_buffers_of[i];
     made->is_capturable_ = made->is_capturable_ && plan->is_capturable();
     made->steps_.push_back({.plan = std::move(plan),
                             .has_buffers = has_buffers,
