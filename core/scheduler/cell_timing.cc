@@ -270,7 +270,10 @@ Status CellTiming::RaceFirstHeats() {
     const auto heats_left = static_cast<int64_t>(cells_.size() + cells.size() - 2 * i);
     const bool has_budget = state_.settings.budget_ns > 0;
     const int64_t budget_ns = has_budget ? std::max<int64_t>(1, BudgetLeftNs() / heats_left) : 0;
-    COTUNE_RETURN_IF_ERROR(RaceFirstHeat(*cells[i], cells[i]->place.problem(), budget_ns));
+    const Problem problem = cells[i]->place.problem();
+    const ScopedSpan span(state_.parts.observer, SpanKind::kCell, ToText(problem),
+                          ToText(problem.cls));
+    COTUNE_RETURN_IF_ERROR(RaceFirstHeat(*cells[i], problem, budget_ns));
     KeepOrFreeOperands(*cells[i], kept_bytes);
   }
   if (is_judged && start_mode_ != StartMode::kDevice) {
@@ -280,8 +283,6 @@ Status CellTiming::RaceFirstHeats() {
 }
 
 Status CellTiming::RaceFirstHeat(TuneCell& cell, const Problem& problem, int64_t budget_ns) {
-  const ScopedSpan span(state_.parts.observer, SpanKind::kCell, ToText(problem),
-                        ToText(problem.cls));
   COTUNE_TRY(DecidedCell decided,
              Benchmark(cell, problem, Label(cell), Heat::kFirstOfTwo, {}, budget_ns));
   cell.first_heat = FirstHeat{std::move(decided), has_only_qualified_, has_short_samples_};
