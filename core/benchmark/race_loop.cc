@@ -31,8 +31,8 @@ constexpr EarlyCut kCutsOfQualified[] = {{2, 1.25}, {3, 1.15}, {5, 1.08}};
 constexpr int32_t kStagesOfRounds = 3;
 
 // The first of two heats. In 300 cells of tp_linear (16 idle cores), the fastest choice of the
-// second heat was always among the 10 with the best samples of 4 rounds. Of 3 rounds, the fastest
-// of these 10 took 1.0005 of its time in the mean, and 1.04 at worst.
+// second heat was always among the 10 with the best samples of 4 rounds. The fastest of the 10 best
+// after 3 rounds took 1.0005 of its time in the mean, and 1.04 at worst.
 constexpr int32_t kQualifyingRoundsMax = 4;
 constexpr size_t kQualifiedMax = 10;
 

@@ -27,8 +27,8 @@ constexpr std::chrono::milliseconds kObservationPause{10};
 // advance: some sandboxes publish constant ones.
 constexpr int kObservationPausesMax = 30;
 
-// Bytes of operands, on the device, that cells keep between their heats. Those of other cells are
-// made anew, which takes the time of writing them.
+// Bytes of operands, on the device, that cells keep between their heats. Other cells make theirs
+// anew, which takes the time of writing them.
 constexpr uint64_t kKeptBytesMax = uint64_t{512} << 20;
 
 // Returns whether the race of the cell has ended before the choice was eliminated.

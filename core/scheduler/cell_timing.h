@@ -106,9 +106,9 @@ class CellTiming final : public CellTimer {
   // Makes the callers of the second heats of these cells ready, all of them at a time, on several
   // threads. They replace those of the first heats. Collective; `label` names the step.
   Status CallCombinations(std::span<TuneCell* const> cells, const std::string& label);
-  // Of the first heat's callers keeps those that the combinations have to beat, the winner, its
-  // best unfused choice and the default; if the first heat had short samples alone, all that it has
-  // not eliminated.
+  // Replaces the callers of the first heat that do not race again. Those race that the combinations
+  // have to beat, the winner, its best unfused choice and the default; if the first heat had short
+  // samples alone, all that it has not eliminated.
   static void ReplaceCallers(TuneCell& cell, std::vector<std::unique_ptr<ChoiceCaller>> combined);
   // Waits for the ranks, which compile for different times. kInterrupted on all of them where one
   // was asked to stop.
