@@ -1,4 +1,4 @@
-// How the processors are used while cells are measured.
+// Observes the processors while cells are measured.
 #ifndef COTUNE_CORE_SCHEDULER_PROCESSOR_WATCH_H_
 #define COTUNE_CORE_SCHEDULER_PROCESSOR_WATCH_H_
 
