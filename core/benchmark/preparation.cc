@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/cut_at_word.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -107,7 +108,7 @@ Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingC
     const Status prepared = Prepare(choice, deadline_ns);
     if (is_noted) parts_.note_attempt(problem_, nullptr);
     record.message.reasons.push_back(
-        prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
+        prepared ? "" : CutAtWord(prepared.error().ToText(), kReasonBytesMax));
   }
   COTUNE_TRY(const auto all, steps_.Exchange("prepared", record));
   if (std::optional<Error> failure = all.FirstFailure()) return tl::make_unexpected(*failure);

@@ -130,6 +130,10 @@ TEST(StepRecordTest, LongTextsAreCutAndForeignBytesRefused) {
   const AnyStepRecord record{StepFailure{ErrorCode::kInternal, std::string(5000, 'x')}, Done{}};
   EXPECT_EQ(DecodeStepRecord(EncodeStepRecord(record))->failure->text.size(),
             StepFailure::kTextBytesMax);
+  const AnyStepRecord words{
+      StepFailure{ErrorCode::kInternal, std::string(990, 'x') + " allocation failed"}, Done{}};
+  EXPECT_EQ(DecodeStepRecord(EncodeStepRecord(words))->failure->text,
+            std::string(990, 'x') + "...");
   EXPECT_FALSE(DecodeStepRecord("\xff\xff\xff").has_value());
   EXPECT_FALSE(DecodeStepRecord("").has_value()) << "every step has a message";
   // An error code and a message from a newer build: a field 127 with nothing in it.
