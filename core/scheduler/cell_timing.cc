@@ -378,7 +378,12 @@ void CellTiming::WarnOfUnsteadyCell(const std::string& where, const std::string&
 void CellTiming::Report(const DecidedCell& decided) {
   TuneParts& parts = state_.parts;
   if (!decided.winner) {
-    EmitLine(parts.observer, Severity::kWarning, decided.winner.error().ToText());
+    const std::string text = decided.winner.error().ToText();
+    if (decided.cell.verdicts.empty()) {
+      EmitRefusedCells(parts.observer, text);
+    } else {
+      EmitLine(parts.observer, Severity::kWarning, text);
+    }
     return;
   }
   if (parts.exchange.rank() == 0 && parts.known != nullptr) {

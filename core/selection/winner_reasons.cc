@@ -12,9 +12,6 @@
 namespace cotune {
 namespace {
 
-constexpr std::string_view kNoChoice = "no choice could be timed";
-constexpr std::string_view kNoneOffered = "no backend offers a choice";
-
 double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Time saved by `time_ns` as a share of `base_ns`, in percent.
@@ -210,7 +207,7 @@ std::string WhyNoneOffered(std::span<const Refusal> refusals) {
     if (!reasons.empty()) reasons += "; ";
     reasons += fmt::format("{}: {}", refusal.choice, refusal.reason);
   }
-  return std::string(kNoneOffered) + (reasons.empty() ? "" : " (" + reasons + ")");
+  return "no backend offers a choice" + (reasons.empty() ? "" : " (" + reasons + ")");
 }
 
 }  // namespace
@@ -237,14 +234,9 @@ tl::unexpected<Error> NoWinner(const CellResult& cell) {
     if (!fates.empty()) fates += "; ";
     fates += fmt::format("{}: {}", verdict.id.text(), FailureText(verdict));
   }
-  return Fail(ErrorCode::kEnvironment, std::string(kNoChoice), ToText(cell.problem),
+  return Fail(ErrorCode::kEnvironment, "no choice could be timed", ToText(cell.problem),
               fates.empty() ? WhyNoneOffered(cell.refusals) : fates,
               "see each choice's reason with 'cotune explain', or leave this size out");
-}
-
-bool IsRefusalText(std::string_view error_text) {
-  return error_text.starts_with(kNoChoice) &&
-         error_text.find(fmt::format(": {}", kNoneOffered)) != std::string_view::npos;
 }
 
 }  // namespace cotune

@@ -27,12 +27,17 @@ class NotedWarnings final : public StageObserver {
     if (event.type != EventType::kLine) return;
     (event.severity >= Severity::kWarning ? warnings : lines).emplace_back(event.name);
   }
+  void OnRefusedCells(const Event& warning) override {
+    refused_cells.emplace_back(warning.name);
+    OnEvent(warning);
+  }
   void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
   bool StopRequested() override { return is_interrupted || (stops && stops()); }
   bool is_interrupted = false;
   std::function<bool()> stops;
   std::vector<std::string> warnings;
-  std::vector<std::string> lines;  // that are no warnings
+  std::vector<std::string> refused_cells;  // the warnings that OnRefusedCells has got
+  std::vector<std::string> lines;          // that are no warnings
   std::vector<TunePlan> plans;
 };
 
