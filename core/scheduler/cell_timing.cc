@@ -59,6 +59,15 @@ std::string WhyCutCellWins(const DecidedCell& decided, const TuningSettings& set
       Counted(static_cast<int64_t>(found->samples_ns.size()), "round"), settings.min_rounds);
 }
 
+// Adds the cell in the user's words to an error that ends the tune: the names of steps have only
+// its number.
+tl::unexpected<Error> WhileMeasuring(Error error, const std::string& cell) {
+  if (error.code != ErrorCode::kInterrupted) {
+    error.where += fmt::format("{}while {} was measured", error.where.empty() ? "" : ", ", cell);
+  }
+  return tl::make_unexpected(std::move(error));
+}
+
 }  // namespace
 
 int64_t CellTiming::BudgetOfNextCellNs() const {
@@ -81,7 +90,9 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
   cell->operands.reset();
-  COTUNE_RETURN_IF_ERROR(decided);
+  if (!decided) {
+    return WhileMeasuring(std::move(decided.error()), node.CellInWords(size_hint_bytes));
+  }
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
