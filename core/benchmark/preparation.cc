@@ -1,8 +1,8 @@
 #include "core/benchmark/preparation.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,23 +16,11 @@ namespace {
 constexpr size_t kReasonBytesMax = 200;   // of each choice in the record of prepared plans
 constexpr size_t kReasonsBytesMax = 600;  // of all ranks in a verdict
 
-// Why choice `i` failed, by rank; a reason that several ranks give is said once. "": it did not.
+// Returns why choice `i` failed, by rank; "": it did not.
 std::string ReasonsOf(size_t i, const ExchangedRecords<PreparedChoices>& all) {
-  const auto& records = all.records;
-  std::string text;
-  std::set<std::string_view> said;
-  for (const auto& record : records) {
-    const std::string& reason = record.message.reasons[i];
-    if (reason.empty() || !said.insert(reason).second) continue;
-    std::vector<int> ranks;
-    for (size_t rank = 0; rank < records.size(); ++rank) {
-      if (records[rank].message.reasons[i] == reason) ranks.push_back(all.job_ranks[rank]);
-    }
-    if (text.size() >= kReasonsBytesMax) return text + "; and others";
-    text += fmt::format("{}rank{} {}: {}", text.empty() ? "" : "; ", ranks.size() == 1 ? "" : "s",
-                        fmt::join(ranks, ", "), reason);
-  }
-  return text;
+  std::vector<std::string_view> reasons;
+  for (const auto& record : all.records) reasons.emplace_back(record.message.reasons[i]);
+  return TextOfRanks(reasons, all.job_ranks, kReasonsBytesMax);
 }
 
 }  // namespace
