@@ -406,6 +406,9 @@ TEST_F(BadInputTest, ARankThatDiesIsNamed) {
   const ProgramEnd end = TuneSmall(database_);
   EXPECT_EQ(end.exit_code, 5) << end.err;
   EXPECT_NE(end.err.find("rank 1"), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("while all_reduce sum f32 out of place at 1024 bytes was measured"),
+            std::string::npos)
+      << end.err;
   SetFault("benchmark@0:kill");
   const ProgramEnd without_rank_0 = TuneSmall(database_, {"--json"});
   EXPECT_EQ(without_rank_0.exit_code, 5) << without_rank_0.err;

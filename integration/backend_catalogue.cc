@@ -103,6 +103,12 @@ Status BackendCatalogue::AddTables(PluginScan& scan) const {
     if (Status checked = CheckTable(table, "registered in the process"); !checked) return checked;
     std::erase_if(scan.tables,
                   [&](const auto& other) { return std::string(other.first->name) == table->name; });
+    for (PluginReport& report : scan.reports) {
+      if (!report.is_named || !report.loaded || report.backend != table->name) continue;
+      report.loaded = false;
+      report.reason =
+          fmt::format("the program registers a backend '{}', which comes before it", table->name);
+    }
     scan.tables.emplace_back(table, "");
     scan.reports.push_back(PluginReport{"", table->name, table->version, table->abi_minor,
                                         table->memory_kinds, true, ""});

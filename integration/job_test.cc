@@ -125,7 +125,38 @@ TEST_F(JobTest, OfTwoPluginsOfOneBackendTheFirstCounts) {
   ASSERT_THAT(scan.reports, SizeIs(2));
   EXPECT_EQ(scan.reports[1].path, first);
   EXPECT_FALSE(scan.reports[1].loaded);
-  EXPECT_THAT(scan.reports[1].reason, HasSubstr("before it"));
+  EXPECT_EQ(scan.reports[1].reason,
+            "its backend 'host' is that of " + second + ", which comes before it");
+}
+
+TEST_F(JobTest, AFileThatIsNamedAgainIsLookedAtOnce) {
+  const std::string file = HostPlugin("a/one.so");
+  const PluginScan scan =
+      ScanPlugins({file, folder_ + "/a/../a/one.so"}, {folder_ + "/a"}, nullptr);
+  EXPECT_THAT(scan.tables, SizeIs(1));
+  ASSERT_THAT(scan.reports, SizeIs(1));
+  EXPECT_TRUE(scan.reports[0].is_named);
+}
+
+TEST_F(JobTest, ANamedPluginThatATableReplacesIsReported) {
+  JobOptions options = Options();
+  const std::string file = HostPlugin("a/one.so");
+  HostPlugin("b/two.so");
+  options.catalogue.plugin_paths = {file};
+  options.catalogue.tables = {host::BackendApi()};
+  auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  ASSERT_THAT((*job)->plugin_reports(), SizeIs(2));
+  EXPECT_FALSE((*job)->plugin_reports()[0].loaded);
+  EXPECT_EQ((*job)->plugin_reports()[0].reason,
+            "the program registers a backend 'host', which comes before it");
+  EXPECT_TRUE((*job)->plugin_reports()[1].loaded);
+  options.catalogue.plugin_paths = {};
+  options.catalogue.plugin_search_path = {folder_ + "/b"};
+  job->reset();  // its socket has the path of the next one
+  job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_TRUE((*job)->plugin_reports()[0].loaded) << "nobody asked for it";
 }
 
 TEST_F(JobTest, WithoutAnyBackendItSaysWhereToLook) {

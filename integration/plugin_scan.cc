@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -66,8 +67,12 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
     }
   }
   for (const std::string& folder : search_path) add_folder(folder, false);
-  std::set<std::string> names;
+  std::map<std::string, std::string> path_of_backend;
+  std::set<std::string> seen;
   for (const auto& [path, is_named] : files) {
+    std::error_code error;
+    const std::filesystem::path file = std::filesystem::canonical(path, error);
+    if (!error && !seen.insert(file.string()).second) continue;
     const Result<const cotune_backend_api_t*> table = LoadPlugin(path, watchdog);
     if (!table) {
       if (is_named && !scan.failure) scan.failure = table.error();
@@ -79,9 +84,11 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
         path, (*table)->name, (*table)->version, (*table)->abi_minor, (*table)->memory_kinds, true,
         ""};
     report.is_named = is_named;
-    if (!names.insert(report.backend).second) {
+    const auto [first, is_first] = path_of_backend.emplace(report.backend, path);
+    if (!is_first) {
       report.loaded = false;
-      report.reason = "a plugin before it on the search path has this backend";
+      report.reason = fmt::format("its backend '{}' is that of {}, which comes before it",
+                                  report.backend, first->second);
     } else {
       scan.tables.emplace_back(*table, path);
     }

@@ -42,7 +42,8 @@ struct PluginScan {
   std::optional<Error> failure;
 };
 // Loads the plugins in `named` (files or folders), then those in the folders of the search path. Of
-// two plugins of one backend the first counts. Local; needs no job. `watchdog` as in LoadPlugin.
+// two plugins of one backend the first counts, and the report of the second names both files. A
+// file that is found again is looked at once. Local; needs no job. `watchdog` as in LoadPlugin.
 PluginScan ScanPlugins(const std::vector<std::string>& named,
                        const std::vector<std::string>& search_path, CallWatchdog* watchdog);
 

@@ -1,7 +1,7 @@
 // How long it takes to make kernels ready with an empty cache, by threads and ranks: the stage
 // `precompile` of a tune without its loading onto a GPU, so that it needs none. The kernels are
 // those of the collectives and parts of 16 programs, or with --fused all that run regions of the
-// programs in these files on 2 ranks, at 2, 64 and 1024 rows.
+// programs in these files on 2 ranks, at 2, 64 and 1024 rows; --kernels leaves so many of them.
 //
 //   precompile_bench [--threads 1,2,4] [--ranks 1,2] [--kernels 200] [--architecture sm_90]
 //                    [--fused FILE,FILE]
@@ -30,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -57,12 +58,13 @@ namespace cotune::bench {
 namespace {
 
 constexpr int kNodes = 16;
+constexpr size_t kUnfusedKernels = 200;
 constexpr int64_t kPatienceNs = 3'600'000'000'000;
 
 struct Options {
   std::vector<int> threads = {1, 2};
   std::vector<int> ranks = {1, 2};
-  size_t kernels = 200;
+  std::optional<size_t> kernels;  // nullopt: kUnfusedKernels, or all fused ones
   std::string architecture = "sm_90";
   std::vector<std::string> fused;  // files of programs
 };
@@ -141,6 +143,7 @@ std::vector<cuda::KernelUnit> PartsOf(const ProgramGraph& graph, bool has_pdl) {
 std::map<std::string, cuda::KernelUnit> KernelsOf(const Options& options) {
   std::vector<std::vector<cuda::Choice>> lists;
   const bool has_pdl = options.architecture != "sm_80";
+  const size_t kernels_max = options.kernels.value_or(kUnfusedKernels);
   std::map<std::string, cuda::KernelUnit> kernels;
   for (int node = 0; node < kNodes; ++node) {
     const ProgramGraph graph = GraphOf(node);
@@ -150,7 +153,7 @@ std::map<std::string, cuda::KernelUnit> KernelsOf(const Options& options) {
     }
   }
   bool has_more = true;
-  for (size_t i = 0; has_more && kernels.size() < options.kernels; ++i) {
+  for (size_t i = 0; has_more && kernels.size() < kernels_max; ++i) {
     has_more = false;
     for (const std::vector<cuda::Choice>& list : lists) {
       if (i >= list.size()) continue;
@@ -158,7 +161,7 @@ std::map<std::string, cuda::KernelUnit> KernelsOf(const Options& options) {
       const cuda::Choice& choice = list[i];
       if (!choice.reason.empty() || choice.is_copy) continue;
       cuda::KernelUnit unit = cuda::UnitOf(choice.spec);
-      if (kernels.size() < options.kernels) kernels.emplace(KeyOf(unit), std::move(unit));
+      if (kernels.size() < kernels_max) kernels.emplace(KeyOf(unit), std::move(unit));
     }
   }
   return kernels;
@@ -217,6 +220,8 @@ std::map<std::string, cuda::KernelUnit> FusedKernelsOf(const Options& options) {
     }
   }
   if (kernels.empty()) Die("no kernel runs a region of these programs");
+  const size_t kernels_max = options.kernels.value_or(kernels.size());
+  while (kernels.size() > kernels_max) kernels.erase(std::prev(kernels.end()));
   return kernels;
 }
 
@@ -440,7 +445,8 @@ int main(int argc, char** argv) {
   CLI::App app("makes the kernels of programs ready, by threads and ranks");
   app.add_option("--threads", options.threads, "numbers of threads in a rank")->delimiter(',');
   app.add_option("--ranks", options.ranks, "numbers of ranks")->delimiter(',');
-  app.add_option("--kernels", options.kernels, "how many kernels, at most");
+  app.add_option("--kernels", options.kernels, "how many kernels, at most [200, or all fused ones]")
+      ->check(CLI::PositiveNumber);
   app.add_option("--fused", options.fused, "files of programs: their fused kernels instead")
       ->delimiter(',');
   app.add_option("--architecture", options.architecture, "sm_80, sm_90, sm_100");

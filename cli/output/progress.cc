@@ -5,7 +5,6 @@
 #include "cli/output/number_text.h"
 #include "cli/output/program_words.h"
 #include "core/base/counted.h"
-#include "core/selection/select_winner.h"
 #include "fmt/format.h"
 #include "integration/settings/size_list.h"
 
@@ -110,6 +109,10 @@ void Progress::OnEvent(const Event& event) {
   if (const auto stage = StageBegunBy(event)) ShowStage(*stage);
 }
 
+void Progress::OnRefusedCells(const Event& warning) {
+  if (options_.verbose || !options_.hides_refused_cells) OnEvent(warning);
+}
+
 void Progress::ShowStage(Stage stage) {
   // Thousands of these belong to cells, which have lines of their own.
   if (stage == Stage::kCheck || stage == Stage::kBenchmark || stage == Stage::kDispatch) return;
@@ -135,11 +138,6 @@ void Progress::OnCellDone(int32_t index, int32_t total, const CellResult& cell,
 }
 
 void Progress::ShowLine(Severity severity, std::string_view text) {
-  // The second text sums up cells of a program, each of which has a warning of its own if it
-  // failed.
-  const bool is_of_refused =
-      IsRefusalText(text) || text.starts_with("no choice could be measured (");
-  if (options_.hides_refused_cells && !options_.verbose && is_of_refused) return;
   if (severity >= Severity::kWarning) {
     ++warnings_;
     Print(fmt::format("cotune: warning: {}", text));

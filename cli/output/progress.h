@@ -68,6 +68,7 @@ class Progress final : public StageObserver {
       : clock_(clock), options_(std::move(options)), write_(std::move(write)) {}
 
   void OnEvent(const Event& event) override;
+  void OnRefusedCells(const Event& warning) override;
   void OnPlan(const TunePlan& plan) override;
   void OnCellStart(int32_t index, int32_t total, const Problem& problem) override;
   void OnCellDone(int32_t index, int32_t total, const CellResult& cell,

@@ -144,5 +144,21 @@ TEST(ProgressTest, QuietKeepsWarningsOnlyAndVerboseNamesStages) {
   EXPECT_EQ(Shown(false, false, true).find("benchmark"), std::string::npos);
 }
 
+TEST(ProgressTest, WarningsOfRefusedCellsAreHiddenOnRequestUnlessVerbose) {
+  const auto shown = [](bool hides, bool verbose) {
+    std::string text;
+    ManualClock clock;
+    Progress progress(clock, {.verbose = verbose, .hides_refused_cells = hides, .database = ""},
+                      [&](std::string_view line) { text += line; });
+    EmitRefusedCells(progress, "refused");
+    EmitLine(progress, Severity::kWarning, "no choice could be timed (all_reduce): it failed");
+    return text;
+  };
+  const std::string failed = "cotune: warning: no choice could be timed (all_reduce): it failed\n";
+  EXPECT_EQ(shown(true, false), failed);
+  EXPECT_EQ(shown(true, true), "cotune: warning: refused\n" + failed);
+  EXPECT_EQ(shown(false, false), "cotune: warning: refused\n" + failed);
+}
+
 }  // namespace
 }  // namespace cotune::cli

@@ -50,9 +50,9 @@ class HostCalls final : public TimedCalls {
                   "raise collective_autotune_timeout");
     }
     TimedSpan span;
-    // One that is not timed: the caches hold what they hold between calls of this plan, not what
-    // the plan before has left there, and the ranks come out of it together. One call alone is
-    // long.
+    // This call is not timed. After it the caches hold the data of this plan, and not of the one
+    // before, and the ranks leave it together. A sample of one call has none, because its call is
+    // so long that neither matters.
     if (repetitions_ > 1) {
       COTUNE_RETURN_IF_ERROR(plan_.Run(arguments_.back(), clock_));
     }

@@ -1,11 +1,12 @@
 #include "core/benchmark/preparation.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/base/cut_at_word.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -15,23 +16,11 @@ namespace {
 constexpr size_t kReasonBytesMax = 200;   // of each choice in the record of prepared plans
 constexpr size_t kReasonsBytesMax = 600;  // of all ranks in a verdict
 
-// Why choice `i` failed, by rank; a reason that several ranks give is said once. "": it did not.
+// Returns why choice `i` failed, by rank; "": it did not.
 std::string ReasonsOf(size_t i, const ExchangedRecords<PreparedChoices>& all) {
-  const auto& records = all.records;
-  std::string text;
-  std::set<std::string_view> said;
-  for (const auto& record : records) {
-    const std::string& reason = record.message.reasons[i];
-    if (reason.empty() || !said.insert(reason).second) continue;
-    std::vector<int> ranks;
-    for (size_t rank = 0; rank < records.size(); ++rank) {
-      if (records[rank].message.reasons[i] == reason) ranks.push_back(all.job_ranks[rank]);
-    }
-    if (text.size() >= kReasonsBytesMax) return text + "; and others";
-    text += fmt::format("{}rank{} {}: {}", text.empty() ? "" : "; ", ranks.size() == 1 ? "" : "s",
-                        fmt::join(ranks, ", "), reason);
-  }
-  return text;
+  std::vector<std::string_view> reasons;
+  for (const auto& record : all.records) reasons.emplace_back(record.message.reasons[i]);
+  return TextOfRanks(reasons, all.job_ranks, kReasonsBytesMax);
 }
 
 }  // namespace
@@ -107,7 +96,7 @@ Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingC
     const Status prepared = Prepare(choice, deadline_ns);
     if (is_noted) parts_.note_attempt(problem_, nullptr);
     record.message.reasons.push_back(
-        prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
+        prepared ? "" : CutAtWord(prepared.error().ToText(), kReasonBytesMax));
   }
   COTUNE_TRY(const auto all, steps_.Exchange("prepared", record));
   if (std::optional<Error> failure = all.FirstFailure()) return tl::make_unexpected(*failure);

@@ -67,6 +67,17 @@ TEST(PreparationTest, AChoiceThatSomeRankCannotPrepareFailsOnAllWithEachReasonSa
   });
 }
 
+TEST(PreparationTest, ALongReasonEndsAfterAWholeWord) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("broken", 1000)};
+  script.choices[0].prepare_fails_on_rank = 1;
+  script.choices[0].prepare_failure = std::string(190, 'x') + " allocation failed";
+  RunOnRanks(script, [](CellOnRank& cell) {
+    ASSERT_TRUE(Prepare(cell).has_value());
+    EXPECT_EQ(cell.choices[0].verdict.reason, "rank 1: " + std::string(190, 'x') + "...");
+  });
+}
+
 TEST(PreparationTest, ClocksOfOneRankMakeAllRanksReadTheirsAtTheEnd) {
   CellScript script;
   script.choices = {ChoiceOfCost("a", 1000)};

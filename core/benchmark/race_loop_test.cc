@@ -192,44 +192,62 @@ TEST(RaceLoopTest, FewChoicesOrFewRoundsHaveLongSamplesAlone) {
   }
 }
 
-// The samples of a round follow each other without a step between them, up to 2 ms of them.
-TEST(RaceLoopTest, LongSamplesShareFewReleases) {
+// Three choices whose calls take so long, in samples of so many calls.
+struct ThreeChoices {
+  StartMode start_mode = StartMode::kWindow;
+  int64_t call_ns = 0;
+  int32_t repetitions = 1;
+  bool adds_untimed_call = false;
+};
+
+// Races them for eight rounds and returns the steps of a round.
+int64_t StepsOfARound(const ThreeChoices& three) {
+  constexpr int32_t kRounds = 8;
+  constexpr int64_t kStepNs = 1'000'000;
   CellScript script;
-  script.start_mode = StartMode::kWindow;
+  script.start_mode = three.start_mode;
   for (const char* name : {"a", "b", "c"}) {
-    script.choices.push_back(ChoiceOfCost(name, 900'000));
+    script.choices.push_back(ChoiceOfCost(name, three.call_ns));
   }
-  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
-    SetRepetitions(cell, 1, 900'000);
+  int64_t steps = 0;
+  RunOnPreparedRanks(script, [&](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, three.repetitions, three.call_ns);
+    for (RacingChoice& choice : cell.choices) choice.adds_untimed_call = three.adds_untimed_call;
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
     StartWindow window(cell.parts.start_mode);
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
     const int64_t before_ns = cell.steps.elapsed_ns();
-    const RaceRules rules{.max_rounds = 8, .cuts = {}, .limits = {}};
+    const RaceRules rules{.max_rounds = kRounds, .cuts = {}, .limits = {}};
     ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
     for (const RacingChoice& choice : cell.choices) {
-      EXPECT_THAT(choice.verdict.samples_ns, Each(900'000));
+      EXPECT_THAT(choice.verdict.samples_ns, Each(three.call_ns));
       EXPECT_EQ(choice.verdict.samples_ns.size(), 8u);
     }
-    // A step takes a millisecond: one before two samples, one before the third, one at the end.
-    EXPECT_EQ(cell.steps.elapsed_ns() - before_ns, 8 * 3 * 1'000'000);
+    const int64_t elapsed_ns = cell.steps.elapsed_ns() - before_ns;
+    EXPECT_EQ(elapsed_ns % (kRounds * kStepNs), 0);
+    if (cell.parts.exchange.rank() == 0) steps = elapsed_ns / (kRounds * kStepNs);
   });
+  return steps;
+}
+
+// The samples of a round follow each other without a step between them, up to 2 ms of them. A round
+// has a step before each batch and one at its end.
+TEST(RaceLoopTest, LongSamplesShareFewReleases) {
+  EXPECT_EQ(StepsOfARound({.call_ns = 900'000}), 3) << "two samples, and one";
+  EXPECT_EQ(StepsOfARound({.call_ns = 600'000}), 2) << "three samples";
+}
+
+// The call before a sample that is not timed takes its share of the 2 ms.
+TEST(RaceLoopTest, BatchesHaveRoomForCallsThatAreNotTimed) {
+  EXPECT_EQ(StepsOfARound({.call_ns = 600'000, .adds_untimed_call = true}), 3);
+  EXPECT_EQ(StepsOfARound({.call_ns = 300'000, .repetitions = 2}), 3)
+      << "a sample of several calls has one, too";
+  EXPECT_EQ(StepsOfARound({.call_ns = 300'000, .adds_untimed_call = true}), 2);
 }
 
 TEST(RaceLoopTest, FullSamplesWithoutACommonStartHaveAReleaseEach) {
-  CellScript script;
-  script.start_mode = StartMode::kBarrier;
-  for (const char* name : {"a", "b", "c"}) script.choices.push_back(ChoiceOfCost(name, 10'000));
-  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
-    SetRepetitions(cell, 4, 10'000);
-    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
-    StartWindow window(cell.parts.start_mode);
-    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
-    const int64_t before_ns = cell.steps.elapsed_ns();
-    const RaceRules rules{.max_rounds = 8, .cuts = {}, .limits = {}};
-    ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
-    EXPECT_EQ(cell.steps.elapsed_ns() - before_ns, 8 * 4 * 1'000'000);
-  });
+  EXPECT_EQ(StepsOfARound({.start_mode = StartMode::kBarrier, .call_ns = 10'000, .repetitions = 4}),
+            4);
 }
 
 // A choice after the one that failed was not run on the rank of the failure; it is measured again.

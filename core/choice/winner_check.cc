@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/cut_at_word.h"
 #include "core/base/sha256.h"
 #include "core/choice/choice_caller.h"
 #include "core/choice/choice_lists.h"
@@ -79,7 +80,7 @@ tl::unexpected<Error> ListsDiffer(const BackendGroups& groups, const Problem& pr
 
 WinnerFailures::Failure MakeFailure(size_t cell, const Error& error) {
   const bool is_refusal = error.code == ErrorCode::kUnsupported || error.code == ErrorCode::kUsage;
-  return {cell, is_refusal, error.ToText().substr(0, kReasonBytesMax)};
+  return {cell, is_refusal, CutAtWord(error.ToText(), kReasonBytesMax)};
 }
 
 struct RankFailure {

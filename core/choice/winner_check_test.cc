@@ -107,6 +107,19 @@ TEST(WinnerCheckTest, AWinnerThatOneRankCannotMakeReadyIsDeclinedOnAllByName) {
   }
 }
 
+TEST(WinnerCheckTest, ALongReasonEndsAfterAWholeWord) {
+  const auto views = Check(TwoSizes(), [](int) {
+    ScriptedChoice b = Scripted("b");
+    b.prepare_fails_on_rank = 1;
+    b.prepare_failure = std::string(290, 'x') + " allocation failed";
+    return std::vector<ScriptedChoice>{Scripted("a"), b};
+  });
+  for (const View& view : views) {
+    ASSERT_FALSE(view.refused);
+    EXPECT_EQ(view.refused.error().cause, std::string(290, 'x') + "...");
+  }
+}
+
 TEST(WinnerCheckTest, WhatAllRanksRefuseIsLeftOutOnAll) {
   const auto views = Check(TwoSizes(), [](int) {
     ScriptedChoice b = Scripted("b");

@@ -4,13 +4,19 @@
 
 namespace cotune {
 
-void EventStream::OnEvent(const Event& event) {
+void EventStream::OnEvent(const Event& event) { HandOut(event, &StageObserver::OnEvent); }
+
+void EventStream::OnRefusedCells(const Event& warning) {
+  HandOut(warning, &StageObserver::OnRefusedCells);
+}
+
+void EventStream::HandOut(const Event& event, void (StageObserver::*listen)(const Event&)) {
   if (listeners_.empty()) return;
   const std::lock_guard lock(mutex_);
   if (is_closed_) return;
   Event stamped = event;
   if (stamped.time_ns == 0) stamped.time_ns = clock_.now_ns();
-  for (StageObserver* listener : listeners_) listener->OnEvent(stamped);
+  for (StageObserver* listener : listeners_) (listener->*listen)(stamped);
 }
 
 void EventStream::OnPlan(const TunePlan& plan) {

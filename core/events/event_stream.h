@@ -23,6 +23,7 @@ class EventStream final : public StageObserver {
 
   // Stamps what nobody has stamped before.
   void OnEvent(const Event& event) override;
+  void OnRefusedCells(const Event& warning) override;
   void OnPlan(const TunePlan& plan) override;
   void OnCellStart(int32_t index, int32_t total, const Problem& problem) override;
   void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
@@ -34,6 +35,8 @@ class EventStream final : public StageObserver {
   void Close();
 
  private:
+  void HandOut(const Event& event, void (StageObserver::*listen)(const Event&));
+
   const Clock& clock_;
   std::mutex mutex_;
   bool is_closed_ = false;

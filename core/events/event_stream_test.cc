@@ -65,6 +65,31 @@ TEST(EventStreamTest, AStreamInAStreamKeepsTheTime) {
   EXPECT_TRUE(outer.StopRequested());
 }
 
+TEST(EventStreamTest, AWarningOfRefusedCellsIsALineUnlessAListenerWantsItApart) {
+  class Apart final : public StageObserver {
+   public:
+    void OnRefusedCells(const Event& warning) override {
+      severities.push_back(warning.severity);
+      times_ns.push_back(warning.time_ns);
+    }
+    std::vector<Severity> severities;
+    std::vector<int64_t> times_ns;
+  };
+  const CountingClock clock;
+  Notes notes;
+  Apart apart;
+  EventStream inner(clock, {&notes, &apart});
+  EventStream outer(clock, {&inner});
+  EmitRefusedCells(outer, "no choice");
+  EXPECT_THAT(notes.names, ElementsAre("no choice"));
+  EXPECT_THAT(notes.times_ns, ElementsAre(101));
+  EXPECT_THAT(apart.severities, ElementsAre(Severity::kWarning));
+  EXPECT_THAT(apart.times_ns, ElementsAre(101));
+  outer.Close();
+  EmitRefusedCells(outer, "no choice");
+  EXPECT_EQ(notes.names.size(), 1u);
+}
+
 TEST(EventStreamTest, NobodyHearsAClosedStream) {
   const CountingClock clock;
   Notes notes;

@@ -58,4 +58,9 @@ void MarkStage(EventSink& sink, Stage stage) {
   sink.OnEvent({.type = EventType::kMark, .kind = SpanKind::kStage, .name = Name(stage)});
 }
 
+void EmitRefusedCells(StageObserver& observer, std::string_view warning) {
+  observer.OnRefusedCells(
+      {.type = EventType::kLine, .severity = Severity::kWarning, .name = warning});
+}
+
 }  // namespace cotune

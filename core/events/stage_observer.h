@@ -73,6 +73,9 @@ struct TunePlan {
 class StageObserver : public EventSink {
  public:
   void OnEvent(const Event&) override {}
+  // A warning about a cell for which no backend offers a choice, or about a node of which no cell
+  // has a winner: each of its cells has a warning of its own. Default: a line as any other.
+  virtual void OnRefusedCells(const Event& warning) { OnEvent(warning); }
   virtual void OnPlan(const TunePlan&) {}
   virtual void OnCellStart(int32_t /*index*/, int32_t /*total*/, const Problem&) {}
   virtual void OnCellDone(int32_t /*index*/, int32_t /*total*/, const CellResult&, const Winner&) {}
@@ -80,6 +83,8 @@ class StageObserver : public EventSink {
   // true, all stop there with kInterrupted.
   virtual bool StopRequested() { return false; }
 };
+
+void EmitRefusedCells(StageObserver& observer, std::string_view warning);
 
 }  // namespace cotune
 

@@ -36,31 +36,74 @@ std::optional<StepFailure> FailureOf(const Status& status) {
   return StepFailure{status.error().code, status.error().ToText()};
 }
 
+namespace {
+
+// Returns whether the text names ranks by their numbers, as "rank 2: no memory" does.
+bool NamesRanks(std::string_view text) {
+  for (const std::string_view word : {"rank ", "ranks "}) {
+    for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+      const size_t number = at + word.size();
+      if (number < text.size() && text[number] >= '0' && text[number] <= '9') return true;
+    }
+  }
+  return false;
+}
+
+// Returns whether the text is one of the others after the name of a rank: "job rank 2 (rank 2 of
+// the group): no memory".
+bool RepeatsAnother(std::string_view text, const std::vector<std::string_view>& texts) {
+  return std::any_of(texts.begin(), texts.end(), [&](std::string_view other) {
+    if (other.empty() || text.size() <= other.size() + 2 || !text.ends_with(other)) return false;
+    text.remove_suffix(other.size());
+    return text.ends_with(": ") && NamesRanks(text);
+  });
+}
+
+}  // namespace
+
+std::string TextOfRanks(const std::vector<std::string_view>& texts,
+                        const std::vector<int>& job_ranks, size_t bytes_max) {
+  COTUNE_CHECK(texts.size() == job_ranks.size(), "every rank has an entry");
+  // In the order of the first rank that has the text.
+  std::vector<std::pair<std::string_view, std::vector<int>>> ranks_by_text;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].empty() || RepeatsAnother(texts[rank], texts)) continue;
+    auto found = std::find_if(ranks_by_text.begin(), ranks_by_text.end(),
+                              [&](const auto& each) { return each.first == texts[rank]; });
+    if (found == ranks_by_text.end()) found = ranks_by_text.insert(found, {texts[rank], {}});
+    found->second.push_back(job_ranks[rank]);
+  }
+  // All ranks have this text from a step before, in which they have named the ranks.
+  const bool is_of_all = ranks_by_text.size() == 1 && texts.size() > 1 &&
+                         ranks_by_text.front().second.size() == texts.size();
+  if (is_of_all && NamesRanks(texts.front())) return std::string(texts.front());
+  std::string whole;
+  for (const auto& [text, ranks] : ranks_by_text) {
+    if (whole.size() >= bytes_max) return whole + "; and others";
+    whole += fmt::format("{}rank{} {}: {}", whole.empty() ? "" : "; ", ranks.size() == 1 ? "" : "s",
+                         fmt::join(ranks, ", "), text);
+  }
+  return whole;
+}
+
 std::optional<Error> FirstFailureOf(const std::vector<const StepFailure*>& failures,
                                     const std::vector<int>& job_ranks) {
   COTUNE_CHECK(failures.size() == job_ranks.size(), "every rank has an entry");
   std::optional<Error> first;
-  // A text that several ranks give is said once, in the order of the first rank that gives it.
-  std::vector<std::pair<std::string_view, std::vector<int>>> ranks_by_text;
+  std::vector<std::string_view> texts(failures.size());
   for (size_t rank = 0; rank < failures.size(); ++rank) {
     const StepFailure* const failure = failures[rank];
     if (failure == nullptr) continue;
     if (!first) first = Error{failure->code, "", "", "", "", {}};
-    // An aborted rank only heard of a failure: the code is that of a rank that had one.
+    // An aborted rank only learned of a failure: the code is that of a rank that had one.
     if (first->code == ErrorCode::kAborted) first->code = failure->code;
     first->ranks.push_back(job_ranks[rank]);
-    auto said = std::find_if(ranks_by_text.begin(), ranks_by_text.end(),
-                             [&](const auto& each) { return each.first == failure->text; });
-    if (said == ranks_by_text.end()) said = ranks_by_text.insert(said, {failure->text, {}});
-    said->second.push_back(job_ranks[rank]);
+    texts[rank] = failure->text;
   }
+  if (!first) return first;
   // Ascending, as everywhere; a subgroup may list its ranks in another order.
-  if (first) std::sort(first->ranks.begin(), first->ranks.end());
-  for (const auto& [text, ranks] : ranks_by_text) {
-    if (first->what.size() >= StepFailure::kTextBytesMax) break;
-    first->what += fmt::format("{}rank{} {}: {}", first->what.empty() ? "" : "; ",
-                               ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), text);
-  }
+  std::sort(first->ranks.begin(), first->ranks.end());
+  first->what = TextOfRanks(texts, job_ranks, StepFailure::kTextBytesMax);
   return first;
 }
 

@@ -34,7 +34,14 @@ std::string EncodeStepRecord(const AnyStepRecord& record);
 // kInternal when the bytes are not a record.
 Result<AnyStepRecord> DecodeStepRecord(std::string_view bytes);
 
-// "rank 2: text; ranks 0, 3: other text" of failures by rank, with the code of the first (kAborted
+// "rank 2: text; ranks 0, 3: other text" of the texts by rank, "" for a rank that has none. A text
+// of several ranks stands once, and one that only repeats another rank's text after its name is
+// left out. A text that all ranks have and that names ranks itself stands alone. "; and others"
+// ends a text that has `bytes_max` bytes or more.
+std::string TextOfRanks(const std::vector<std::string_view>& texts,
+                        const std::vector<int>& job_ranks, size_t bytes_max);
+
+// The text of TextOfRanks of failures by rank, with the code of the first (kAborted
 // only when all were aborted) and the ranks of the job. nullopt: none failed.
 std::optional<Error> FirstFailureOf(const std::vector<const StepFailure*>& failures,
                                     const std::vector<int>& job_ranks);

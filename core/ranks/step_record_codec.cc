@@ -2,6 +2,7 @@
 #include <array>
 #include <cstddef>
 
+#include "core/base/cut_at_word.h"
 #include "core/ranks/step_record.h"
 #include "core/ranks/step_record.pb.h"
 #include "google/protobuf/arena.h"
@@ -27,7 +28,7 @@ RankSpan Read(const proto::RankSpan& in) { return {in.start_elapsed_ns(), in.dur
 template <typename Message>
 void WriteFailure(const StepFailure& failure, Message& out) {
   out.set_error_code(1 + static_cast<int>(failure.code));
-  out.set_error_text(failure.text.substr(0, StepFailure::kTextBytesMax));
+  out.set_error_text(CutAtWord(failure.text, StepFailure::kTextBytesMax));
 }
 template <typename Message>
 bool HasKnownCode(const Message& in) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/testing/scripted_ranks.h"
+#include "fmt/format.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
@@ -130,6 +131,10 @@ TEST(StepRecordTest, LongTextsAreCutAndForeignBytesRefused) {
   const AnyStepRecord record{StepFailure{ErrorCode::kInternal, std::string(5000, 'x')}, Done{}};
   EXPECT_EQ(DecodeStepRecord(EncodeStepRecord(record))->failure->text.size(),
             StepFailure::kTextBytesMax);
+  const AnyStepRecord words{
+      StepFailure{ErrorCode::kInternal, std::string(990, 'x') + " allocation failed"}, Done{}};
+  EXPECT_EQ(DecodeStepRecord(EncodeStepRecord(words))->failure->text,
+            std::string(990, 'x') + "...");
   EXPECT_FALSE(DecodeStepRecord("\xff\xff\xff").has_value());
   EXPECT_FALSE(DecodeStepRecord("").has_value()) << "every step has a message";
   // An error code and a message from a newer build: a field 127 with nothing in it.
@@ -180,6 +185,33 @@ TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
   // A rank that was aborted does not know the cause.
   std::swap(all.records[1], all.records[3]);
   EXPECT_EQ(all.FirstFailure()->code, ErrorCode::kDeadline);
+}
+
+TEST(StepRecordTest, NoTextOfARankStandsTwice) {
+  const std::vector<int> ranks = {4, 5, 6};
+  EXPECT_EQ(TextOfRanks({"", "", ""}, ranks, 100), "");
+  EXPECT_EQ(TextOfRanks({"no memory", "", "no memory"}, ranks, 100), "ranks 4, 6: no memory");
+  const std::string_view repeated = "job rank 4 (rank 0 of the group): no memory (backend cuda)";
+  EXPECT_EQ(TextOfRanks({"no memory (backend cuda)", repeated, repeated}, ranks, 100),
+            "rank 4: no memory (backend cuda)");
+  EXPECT_EQ(TextOfRanks({"", repeated, repeated}, ranks, 100),
+            fmt::format("ranks 5, 6: {}", repeated));
+  EXPECT_EQ(TextOfRanks({"memory", "no memory", "out of: memory"}, ranks, 100),
+            "rank 4: memory; rank 5: no memory; rank 6: out of: memory")
+      << "these name no rank";
+}
+
+TEST(StepRecordTest, ATextOfAllThatNamesRanksStandsAlone) {
+  const std::string_view named = "no backend takes it: cuda: rank 5: no memory";
+  EXPECT_EQ(TextOfRanks({named, named}, {4, 5}, 100), named);
+  EXPECT_EQ(TextOfRanks({named, ""}, {4, 5}, 100), fmt::format("rank 4: {}", named));
+  EXPECT_EQ(TextOfRanks({named}, {4}, 100), fmt::format("rank 4: {}", named));
+  EXPECT_EQ(TextOfRanks({"no rank fits", "no rank fits"}, {4, 5}, 100), "ranks 4, 5: no rank fits");
+}
+
+TEST(StepRecordTest, ManyTextsOfRanksAreCut) {
+  EXPECT_EQ(TextOfRanks({"a long one", "another", "a third"}, {0, 1, 2}, 20),
+            "rank 0: a long one; rank 1: another; and others");
 }
 
 TEST(StepRecordTest, RecordsOfAnyLengthReachAllRanks) {

@@ -55,6 +55,15 @@ std::string WhyCutCellWins(const DecidedCell& decided, const TuningSettings& set
       Counted(static_cast<int64_t>(found->samples_ns.size()), "round"), settings.min_rounds);
 }
 
+// Adds the cell in the user's words to an error that ends the tune: the names of steps have only
+// its number.
+tl::unexpected<Error> WhileMeasuring(Error error, const std::string& cell) {
+  if (error.code != ErrorCode::kInterrupted) {
+    error.where += fmt::format("{}while {} was measured", error.where.empty() ? "" : ", ", cell);
+  }
+  return tl::make_unexpected(std::move(error));
+}
+
 }  // namespace
 
 int64_t CellTiming::BudgetOfNextCellNs() const {
@@ -97,7 +106,9 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
   cell->operands.reset();
   cell->reference.reset();
-  COTUNE_RETURN_IF_ERROR(decided);
+  if (!decided) {
+    return WhileMeasuring(std::move(decided.error()), node.CellInWords(size_hint_bytes));
+  }
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
@@ -219,7 +230,10 @@ Status CellTiming::RaceFirstHeats() {
     const Problem problem = cells[i]->place.problem();
     const ScopedSpan span(state_.parts.observer, SpanKind::kCell, ToText(problem),
                           ToText(problem.cls));
-    COTUNE_RETURN_IF_ERROR(RaceFirstHeat(*cells[i], problem, budget_ns));
+    if (Status raced = RaceFirstHeat(*cells[i], problem, budget_ns); !raced) {
+      const CellPlace& place = cells[i]->place;
+      return WhileMeasuring(std::move(raced.error()), place.node->CellInWords(place.hint_bytes));
+    }
     KeepOrFreeOperands(*cells[i], kept_bytes);
   }
   if (is_judged && start_mode_ != StartMode::kDevice) {
@@ -424,7 +438,12 @@ void CellTiming::WarnOfUnsteadyCell(const std::string& where, const std::string&
 void CellTiming::Report(const DecidedCell& decided) {
   TuneParts& parts = state_.parts;
   if (!decided.winner) {
-    EmitLine(parts.observer, Severity::kWarning, decided.winner.error().ToText());
+    const std::string text = decided.winner.error().ToText();
+    if (decided.cell.verdicts.empty()) {
+      EmitRefusedCells(parts.observer, text);
+    } else {
+      EmitLine(parts.observer, Severity::kWarning, text);
+    }
     return;
   }
   if (parts.exchange.rank() == 0 && parts.known != nullptr) {

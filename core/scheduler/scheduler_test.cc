@@ -89,6 +89,32 @@ TEST(SchedulerTest, ARefusalKeepsItsReason) {
   EXPECT_EQ(views[1].observer.plans.at(0).refusals, 1);
 }
 
+TEST(SchedulerTest, WarningsOfCellsThatEveryBackendRefusesAreMarked) {
+  Tune tune;
+  tune.choices = [](int) {
+    ScriptedChoice refused = Scripted("odd", 1);
+    refused.refused = "needs an even number of ranks";
+    return std::vector<ScriptedChoice>{refused};
+  };
+  for (const RankView& view : RunTune(tune)) {
+    EXPECT_THAT(view.observer.refused_cells,
+                testing::ElementsAre(
+                    testing::HasSubstr("no backend offers a choice (scripted/odd: needs an even"),
+                    testing::HasSubstr("no choice could be measured")));
+  }
+  tune.choices = [](int) {
+    ScriptedChoice failing = Scripted("failing", 1);
+    failing.prepare_fails_on_rank = 0;
+    return std::vector<ScriptedChoice>{failing};
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_EQ(view.observer.warnings.size(), 2u);
+    EXPECT_THAT(view.observer.warnings[0], testing::HasSubstr("no choice could be timed"));
+    EXPECT_THAT(view.observer.refused_cells,
+                testing::ElementsAre(testing::HasSubstr("no choice could be measured")));
+  }
+}
+
 TEST(SchedulerTest, AMissedWindowGivesEveryRankTheDefaultTableAndOneWarning) {
   Tune tune;
   tune.world_size = 3;

@@ -328,7 +328,7 @@ MeasuredWinners TunePass::MergedWinners() {
     if (node.cells().empty()) continue;
     const Result<MeasuredWinners::BySize> by_size = node.Finalize();
     if (!by_size) {
-      Warn(by_size.error().ToText());
+      EmitRefusedCells(parts_.observer, by_size.error().ToText());
       continue;
     }
     // The same collective twice in one graph: the later node has measured a common size last.

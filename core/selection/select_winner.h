@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -75,10 +74,6 @@ struct SelectionRules {
 // several backends the default is the first one in the choice list that has a time: what runs when
 // nothing is tuned. kEnvironment, with every choice's fate, when no choice has a time.
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
-
-// Returns whether this is the text of the error of a cell for which no backend offers a choice, so
-// that nothing of it was tried.
-bool IsRefusalText(std::string_view error_text);
 
 // Returns whether the times of the winner vary too much to be believed: the 99 % interval of its
 // median is wider than kSteadyWidth of the median. Such a cell is measured a second time.

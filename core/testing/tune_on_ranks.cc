@@ -114,4 +114,28 @@ std::string WinnerAt(const TuneOutcome& outcome, uint64_t bytes, int world_size,
   return index == DispatchTable::kNoChoice ? "" : outcome.table.choices()[index].text();
 }
 
+ScriptedChoice Linear(std::string name, int64_t base_ns, int64_t ns_per_byte) {
+  ScriptedChoice choice = Scripted(std::move(name), 0);
+  choice.cost_ns = [=](uint64_t bytes) {
+    return base_ns + static_cast<int64_t>(bytes) * ns_per_byte;
+  };
+  return choice;
+}
+
+std::vector<ScriptedChoice> LatencyAndBandwidth(int /*rank*/) {
+  std::vector<ScriptedChoice> choices = {Linear("usual", 900'000, 9), Linear("latency", 10'000, 10),
+                                         Linear("bandwidth", 60'000, 1)};
+  choices[0].is_default = true;
+  choices[1].noise_ns = 30;
+  choices[2].noise_ns = 50;
+  return choices;
+}
+
+std::string WinnerOf(const Tune& tune, const TuneOutcome& outcome, size_t node, uint64_t bytes) {
+  const Program program = ProgramOfNode(tune, node);
+  const Problem problem = program.ProblemAt(bytes, 7);
+  const int32_t index = outcome.table.Lookup(DispatchKey::Of(program.anchor()), problem.bytes());
+  return index == DispatchTable::kNoChoice ? "" : outcome.table.choices()[index].text();
+}
+
 }  // namespace cotune

@@ -27,12 +27,17 @@ class NotedWarnings final : public StageObserver {
     if (event.type != EventType::kLine) return;
     (event.severity >= Severity::kWarning ? warnings : lines).emplace_back(event.name);
   }
+  void OnRefusedCells(const Event& warning) override {
+    refused_cells.emplace_back(warning.name);
+    OnEvent(warning);
+  }
   void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
   bool StopRequested() override { return is_interrupted || (stops && stops()); }
   bool is_interrupted = false;
   std::function<bool()> stops;
   std::vector<std::string> warnings;
-  std::vector<std::string> lines;  // that are no warnings
+  std::vector<std::string> refused_cells;  // the warnings that OnRefusedCells has got
+  std::vector<std::string> lines;          // that are no warnings
   std::vector<TunePlan> plans;
 };
 
@@ -94,6 +99,16 @@ struct Tune {
   std::function<std::function<std::optional<ProcessorTimes>()>(int rank)> processor_times = nullptr;
 };
 
+// The collectives differ in size, so that one may want another choice than the other.
+inline constexpr char kSequence[] =
+    "%x = input f32 [R, 64]\n%g = input f32 [1, 64] replicated\n"
+    "%s = reduce_scatter sum %x\n%n = rms_norm %s, %g\n%w = cast %n, to=f64\n%y = all_gather %w\n"
+    "return %y\n";
+// A choice whose calls take base_ns and ns_per_byte for each byte.
+ScriptedChoice Linear(std::string name, int64_t base_ns, int64_t ns_per_byte);
+// A default and two choices of which one is fast for small data and the other for large.
+std::vector<ScriptedChoice> LatencyAndBandwidth(int rank);
+
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr);
 
 // The verdict of choice scripted/`name`.
@@ -103,6 +118,8 @@ Program ProgramOfNode(const Tune& tune, size_t node);
 // "": the table has none.
 std::string WinnerAt(const TuneOutcome& outcome, uint64_t bytes, int world_size,
                      bool in_place = false);
+// The winner of node `node` at this size; "": the table has none.
+std::string WinnerOf(const Tune& tune, const TuneOutcome& outcome, size_t node, uint64_t bytes);
 
 }  // namespace cotune
 

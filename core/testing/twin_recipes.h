@@ -8,6 +8,11 @@
 
 namespace cotune {
 
+// Both all_reduces have the same operand, so that one of them is enough.
+inline constexpr char kTwins[] =
+    "%x = input f32 [R, 64]\n%a = all_reduce sum %x\n%b = all_reduce sum %x\n%y = relu %a\n"
+    "%z = neg %b\nreturn %y, %z\n";
+
 // Adds the form "once" to programs in which two collectives of one kind have the same operand: the
 // second one is left out, and its readers read the value of the first. With regions, each
 // collective may absorb the one operation that reads its value, if that reads nothing else.

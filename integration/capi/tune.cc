@@ -6,10 +6,13 @@
 #include <chrono>
 #include <ctime>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/base/counted.h"
+#include "core/base/little_endian.h"
 #include "core/database/tuned_database_lock.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
@@ -241,24 +244,41 @@ void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
               std::min<size_t>(out->struct_size, sizeof(report)), reinterpret_cast<char*>(out));
 }
 
+// Collective: the entries on all ranks have the times of rank 0, which alone has the file. A rank
+// that does not receive them has lost rank 0; its next call reports that.
+void ShareTimes(Job& job, std::vector<DatabaseEntry>& entries) {
+  std::string times;
+  for (const DatabaseEntry& entry : entries) {
+    AppendLittleEndian(static_cast<uint64_t>(entry.measured_unix_s), times);
+  }
+  const Result<std::string> all =
+      BroadcastInParts(job.exchange(), job.rank() == 0 ? times : "",
+                       DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns));
+  if (!all || all->size() != times.size()) return;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const std::string_view bytes = std::string_view(*all).substr(i * sizeof(uint64_t));
+    entries[i].measured_unix_s = static_cast<int64_t>(ReadLittleEndian<uint64_t>(bytes));
+  }
+}
+
 // New results go into the group's database; results that the file had keep the time of its
-// measurement, so that cotune_save makes nothing old look new. Only rank 0 has the file, and only
-// rank 0 saves.
+// measurement, so that cotune_save makes nothing old look new.
 void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& report) {
-  const Job& job = group.job();
+  Job& job = group.job();
   Result<TunedDatabase> stored = TunedDatabase();
   if (job.rank() == 0 && !request.database_path.empty()) {
     stored = TunedDatabase::Load(request.database_path);
   }
   const int64_t now_unix_s = std::time(nullptr);
-  for (DatabaseEntry entry : report.entries) {
+  std::vector<DatabaseEntry> entries = report.entries;
+  for (DatabaseEntry& entry : entries) {
     entry.measured_unix_s = now_unix_s;
-    if (stored) {
-      const auto known = stored->Find(entry.cell.problem, entry.fingerprint);
-      if (known && known->cell == entry.cell) entry = *known;
-    }
-    group.database.Put(std::move(entry));
+    if (!stored) continue;
+    const auto known = stored->Find(entry.cell.problem, entry.fingerprint);
+    if (known && known->cell == entry.cell) entry = *known;
   }
+  ShareTimes(job, entries);
+  for (DatabaseEntry& entry : entries) group.database.Put(std::move(entry));
 }
 
 // Gives an error when a tune has measured and no choice of any cell ran.

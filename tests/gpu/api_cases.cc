@@ -22,7 +22,8 @@ struct BoundCall {
   uint32_t salt = 0;  // its data is made from it
 };
 
-Result<BoundCall> Bind(ApiRank& rank, const Problem& problem) {
+Result<BoundCall> Bind(ApiRank& rank, cotune_group* group, const Problem& problem) {
+  COTUNE_RETURN_IF_ERROR(rank.NoteBackends(group, problem));
   const uint64_t element = SizeBytes(problem.cls.dtype);
   COTUNE_TRY(void* const send, rank.memory().Allocate(problem.send_elements() * element));
   COTUNE_TRY(void* const recv, rank.memory().Allocate(problem.recv_elements() * element));
@@ -54,8 +55,9 @@ Result<std::vector<BoundCall>> BindAll(ApiRank& rank, cotune_group* group, Dtype
   std::vector<BoundCall> calls;
   for (Collective collective : AllCollectives()) {
     const int root = collective == Collective::kBroadcast ? cotune_group_size(group) - 1 : 0;
-    COTUNE_TRY(BoundCall call,
-               Bind(rank, ProblemFor(group, collective, dtype, Reduction::kSum, count, root)));
+    COTUNE_TRY(
+        BoundCall call,
+        Bind(rank, group, ProblemFor(group, collective, dtype, Reduction::kSum, count, root)));
     calls.push_back(call);
   }
   return calls;
@@ -74,8 +76,9 @@ Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
   cotune_group* group = rank.group();
   COTUNE_TRY(std::vector<BoundCall> calls, BindAll(rank, group, dtype, count));
   const BoundCall& scattered = calls[2];
-  COTUNE_TRY(BoundCall gathered,
-             Bind(rank, ProblemFor(group, Collective::kAllGather, dtype, Reduction::kNone, count)));
+  COTUNE_TRY(
+      BoundCall gathered,
+      Bind(rank, group, ProblemFor(group, Collective::kAllGather, dtype, Reduction::kNone, count)));
   gathered.send = scattered.recv;
   const auto enqueue = [&]() -> Status {
     if (Status s = EnqueueAll(group, calls); !s) return s;
@@ -128,24 +131,21 @@ Status RunSizes(ApiRank& rank, std::string_view what) {
 }
 
 Status ExpectExplained(ApiRank& rank) {
+  constexpr uint64_t kCount = 2048;
   cotune_call call{};
   call.struct_size = sizeof(call);
   call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
   call.dtype = COTUNE_BF16;
   call.reduction = COTUNE_REDUCE_SUM;
-  call.count = 2048;
+  call.count = kCount;
   std::array<char, 4096> text{};
-  std::array<char, 65536> document{};
   COTUNE_RETURN_IF_ERROR(
       StatusOf(rank.group(), cotune_explain(rank.group(), &call, text.data(), text.size(), nullptr),
                "explain"));
-  COTUNE_RETURN_IF_ERROR(
-      StatusOf(rank.group(),
-               cotune_explain_json(rank.group(), &call, document.data(), document.size(), nullptr),
-               "explain_json"));
   std::printf("explain %s\n", std::string(text.data()).substr(0, 200).c_str());
-  const auto json = nlohmann::json::parse(document.data(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Fail(ErrorCode::kWrongResult, "explain gives no JSON");
+  COTUNE_TRY(const nlohmann::json json,
+             Explain(rank.group(), ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16,
+                                              Reduction::kSum, kCount)));
   const std::string choice = json.value("choice", "");
   const bool names_it =
       !choice.empty() && std::string_view(text.data()).find(choice) != std::string_view::npos;
@@ -161,7 +161,7 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
   cotune_group* group = rank.group();
   const Problem problem =
       ProblemFor(group, Collective::kAllReduce, Dtype::kI32, Reduction::kSum, kCount);
-  COTUNE_TRY(const BoundCall call, Bind(rank, problem));
+  COTUNE_TRY(const BoundCall call, Bind(rank, group, problem));
   std::vector<int32_t> values(kCount);
   for (uint64_t i = 0; i < kCount; ++i) {
     values[i] = rank.rank() == 0 ? static_cast<int32_t>(i % 7) : 0;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/problem/choice_id.h"
 #include "fmt/format.h"
 
 namespace cotune::gputest {
@@ -56,6 +57,22 @@ void PrintNow(const char* event, const char* text) {
 Status StatusOf(cotune_group* group, cotune_result result, std::string_view call) {
   if (result == COTUNE_SUCCESS) return {};
   return Fail(CodeOf(result), cotune_last_error(group), std::string(call));
+}
+
+Result<nlohmann::json> Explain(cotune_group* group, const Problem& problem) {
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = static_cast<cotune_collective>(problem.cls.collective);
+  call.dtype = static_cast<cotune_dtype>(problem.cls.dtype);
+  call.reduction = static_cast<cotune_reduction>(problem.cls.reduction);
+  call.count = problem.count;
+  call.root = problem.cls.root;
+  std::string text(256 << 10, '\0');
+  COTUNE_RETURN_IF_ERROR(StatusOf(
+      group, cotune_explain_json(group, &call, text.data(), text.size(), nullptr), "explain_json"));
+  auto json = nlohmann::json::parse(text.c_str(), nullptr, false);
+  if (json.is_discarded()) return Fail(ErrorCode::kWrongResult, "explain gives no JSON");
+  return json;
 }
 
 Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
@@ -117,24 +134,24 @@ Status ApiRank::CheckForced(cotune_group* group, const std::string& choice) cons
     return Fail(ErrorCode::kDatabase, "the group has no table", "", choice);
   }
   if (is_case_symmetric_) return {};
-  const Problem problem = CaseProblem(group);
-  cotune_call call{};
-  call.struct_size = sizeof(call);
-  call.collective = static_cast<cotune_collective>(problem.cls.collective);
-  call.dtype = static_cast<cotune_dtype>(problem.cls.dtype);
-  call.reduction = static_cast<cotune_reduction>(problem.cls.reduction);
-  call.count = problem.count;
-  std::array<char, 65536> buffer{};
-  Status explained =
-      StatusOf(group, cotune_explain_json(group, &call, buffer.data(), buffer.size(), nullptr),
-               "explain_json");
-  if (!explained) return explained;
-  std::string text(buffer.data());
-  std::erase(text, ' ');
-  const bool runs = text.find(fmt::format("\"choice\":\"{}\"", choice)) != std::string::npos &&
-                    text.find("\"source\":\"table\"") != std::string::npos;
-  if (runs) return {};
-  return Fail(ErrorCode::kDatabase, "another choice runs", choice, text.substr(0, 400));
+  COTUNE_TRY(const nlohmann::json explained, Explain(group, CaseProblem(group)));
+  if (explained.value("choice", "") == choice && explained.value("source", "") == "table")
+    return {};
+  return Fail(ErrorCode::kDatabase, "another choice runs", choice, explained.dump().substr(0, 400));
+}
+
+Status ApiRank::NoteBackends(cotune_group* group, const Problem& problem) {
+  COTUNE_TRY(const nlohmann::json explained, Explain(group, problem));
+  COTUNE_RETURN_IF_ERROR(NoteBackends(explained.value("choice", "")));
+  const nlohmann::json in_graphs = explained.value("choice_in_graphs", nlohmann::json());
+  return NoteBackends(in_graphs.is_string() ? in_graphs.get<std::string>() : "");
+}
+
+Status ApiRank::NoteBackends(const std::string& choice) {
+  if (choice.empty()) return {};
+  COTUNE_TRY(const ChoiceId id, ChoiceId::Parse(choice));
+  for (const ChoiceId& step : id.steps()) ++calls_by_backend_[std::string(step.backend())];
+  return {};
 }
 
 Result<ApiRank::Subgroup> ApiRank::Split(const char* name, const std::vector<int32_t>& ranks) {

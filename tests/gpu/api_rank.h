@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "core/problem/problem.h"
 #include "integration/capi/cotune.h"
+#include "nlohmann/json.hpp"
 #include "tests/gpu/call_memory.h"
 #include "tests/gpu/flags.h"
 #include "tests/gpu/reference.h"
@@ -28,6 +30,9 @@ int64_t NowNs();
 
 // A line for the runner with the time of now: "event at_ns=... text".
 void PrintNow(const char* event, const char* text);
+
+// The document of cotune_explain_json for a call of this problem on plain buffers.
+Result<nlohmann::json> Explain(cotune_group* group, const Problem& problem);
 
 // The result of a call of the C API, as a Status with the group's own text.
 Status StatusOf(cotune_group* group, cotune_result result, std::string_view call);
@@ -61,6 +66,14 @@ class ApiRank {
   // registered buffers is no question that cotune_explain answers: there the runner looks for the
   // warning that calls run the default choice.
   Status CheckForced(cotune_group* group, const std::string& choice) const;
+
+  // Notes the backends that run a call of this problem, on plain buffers, by what
+  // cotune_explain_json answers: those of its choice, and of the one that runs it in a graph.
+  Status NoteBackends(cotune_group* group, const Problem& problem);
+  // The same for a choice, "" for none.
+  Status NoteBackends(const std::string& choice);
+  // The number of calls that were noted, by the name of the backend.
+  const std::map<std::string, uint64_t>& calls_by_backend() const { return calls_by_backend_; }
 
   // Starts a call of this problem.
   static Status Call(cotune_group* group, const Problem& problem, const void* send, void* recv);
@@ -100,6 +113,7 @@ class ApiRank {
   uint32_t last_salt_ = 0;
   uint64_t calls_ = 0;
   uint64_t wrong_ = 0;
+  std::map<std::string, uint64_t> calls_by_backend_;
 };
 
 // A problem as the reference wants it.

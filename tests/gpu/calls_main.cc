@@ -41,9 +41,13 @@ int Run(const Case& which, const Flags& flags) {
   const Result<std::unique_ptr<ApiRank>> rank = ApiRank::Join(flags);
   if (!rank) return Report(rank.error());
   if (const Status done = which.run(**rank, flags); !done) return Report(done.error());
-  std::printf("summary rank=%d calls=%llu wrong=%llu choices\n", (*rank)->rank(),
+  std::string choices;
+  for (const auto& [backend, count] : (*rank)->calls_by_backend()) {
+    choices += fmt::format(" {}={}", backend, count);
+  }
+  std::printf("summary rank=%d calls=%llu wrong=%llu choices%s\n", (*rank)->rank(),
               static_cast<unsigned long long>((*rank)->calls()),
-              static_cast<unsigned long long>((*rank)->wrong()));
+              static_cast<unsigned long long>((*rank)->wrong()), choices.c_str());
   return (*rank)->wrong() == 0 ? 0 : ExitCode(ErrorCode::kWrongResult);
 }
 

@@ -63,6 +63,7 @@ Status RunCapturedExchange(ApiRank& rank, const Flags& flags) {
   const auto count = static_cast<uint64_t>(flags.Number("count", 1 << 20));
   const Problem problem =
       ProblemFor(rank.group(), Collective::kAllToAll, Dtype::kBf16, Reduction::kNone, count);
+  COTUNE_RETURN_IF_ERROR(rank.NoteBackends(rank.group(), problem));
   const uint64_t width = SizeBytes(problem.cls.dtype);
   for (const bool sends_registered : {false, true}) {
     for (const bool receives_registered : {false, true}) {

@@ -32,6 +32,7 @@ Status RunForeign(ApiRank& rank, const Flags&) {
   COTUNE_TRY(void* const foreign, rank.memory().MakeStream());
   const Problem problem =
       ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kF32, Reduction::kSum, kCount);
+  COTUNE_RETURN_IF_ERROR(rank.NoteBackends(rank.group(), problem));
   // Writes wait for the whole GPU, so that both calls have their data before the kernel runs.
   for (const Buffers& each : calls) {
     const auto sent = SendData(problem, rank.rank(), Pattern::kExact, each.salt);

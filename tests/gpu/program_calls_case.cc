@@ -11,6 +11,14 @@ namespace {
 
 using Programs = ApiPrograms;
 
+Status NoteBackends(ApiRank& rank, const Programs& programs) {
+  for (const auto& each : programs) {
+    COTUNE_TRY(const std::string choice, each->Choice(rank.group()));
+    COTUNE_RETURN_IF_ERROR(rank.NoteBackends(choice));
+  }
+  return {};
+}
+
 // Data that no call before has had: all programs use the same scratch memory.
 Status FillAll(ApiRank& rank, Programs& programs) {
   for (const auto& each : programs) {
@@ -70,10 +78,12 @@ Status RunProgramCalls(ApiRank& rank, const Flags& flags) {
     }
   }
   const int64_t replays = flags.Number("replays", 10);
+  COTUNE_RETURN_IF_ERROR(NoteBackends(rank, programs));
   if (Status s = RunGraph(rank, programs, replays, "untuned"); !s) return s;
   if (Status s = RunQueued(rank, programs, 3, "untuned"); !s) return s;
   if (flags.Number("tune", 1) == 0) return {};
   if (Status s = ApiProgram::Tune(rank, programs); !s) return s;
+  COTUNE_RETURN_IF_ERROR(NoteBackends(rank, programs));
   if (Status s = RunQueued(rank, programs, 3, "tuned"); !s) return s;
   return RunGraph(rank, programs, replays, "tuned");
 }

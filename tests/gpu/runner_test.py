@@ -228,6 +228,21 @@ class TreeTest(unittest.TestCase):
                 self.assertFalse(outcome.ok)
                 self.assertRegex(outcome.text, r"rank 0: \d+ of \d+ calls are wrong")
 
+    def test_calls_that_another_backend_runs_fail_a_step_of_the_c_api(self):
+        """The step is about the first backend, which refuses all calls."""
+        shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
+        config = self.root / "config.toml"
+        config.write_text('[fake]\nscript = "refuse_all not today; choice only default"\n')
+        tree = step_types.Tree(self.root, self.work, "host")
+        arguments = {"chain": ["--replays", "1"], "programs": ["--seeds", "1", "--rows", "7", "--tune", "0"]}
+        with unittest.mock.patch.dict(os.environ, {"COTUNE_CONFIG": str(config)}):
+            for case, more in arguments.items():
+                for order, is_right in ((("host", "fake"), True), (("fake", "host"), False)):
+                    step = step_types.rank_step(tree, "a case", "calls", 2, 60, "calls", [case, *more], order)
+                    outcome = step.run(step)
+                    self.assertEqual(outcome.ok, is_right, outcome.text)
+                self.assertIn("ran no choice of fake", outcome.text)
+
     def test_a_wrong_part_of_a_program_is_found(self):
         shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
         tree = step_types.Tree(self.root, self.work, "host")

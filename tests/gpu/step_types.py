@@ -93,7 +93,8 @@ def judge(ends, backends: tuple[str, ...], may_rest: bool = False) -> str:
 def rank_step(tree: Tree, name: str, part: str, ranks: int, limit_s: float, program: str, arguments: list[str],
               backends: tuple[str, ...] | None = None, may_rest: bool = False,
               variables: dict[str, str] | None = None, judge_more: Callable[[list[RankEnd]], str] | None = None) -> Step:
-    """backends: those that take part, in order of priority; all of the memory by default. judge_more: why the ranks have not
+    """backends: those that take part, in order of priority; all of the memory by default. `rank` runs choices of each of
+    them; `calls` runs at least the default of the first one. judge_more: why the ranks have not
     done what this step is about, or ''; asked when nothing else is wrong."""
     used = tree.backends if backends is None else backends
     command = [tree.program(program), *arguments, "--memory", tree.memory, "--plugins", tree.plugins,
@@ -103,7 +104,7 @@ def rank_step(tree: Tree, name: str, part: str, ranks: int, limit_s: float, prog
         with tree.processes(command, step.ranks, variables) as processes:
             processes.wait(processes.began + step.limit_s)
             ends = processes.ends()
-        why = judge(ends, used if program == "rank" else (), may_rest) or (judge_more(ends) if judge_more else "")
+        why = judge(ends, used if program == "rank" else used[:1], may_rest) or (judge_more(ends) if judge_more else "")
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else SUMMARY.search(ends[0].output)[0])
 
     return Step(name, part, ranks, tree.patience_s(limit_s), run)

@@ -253,7 +253,8 @@ void FunctionRanks::Run(const std::function<void(int rank, cotune_group* group)>
       options.backends = backends;
       options.call_timeout_ns = call_timeout_ns;
       options.ignores_database = 1;
-      options.functions = functions[static_cast<size_t>(rank)]->table();
+      const cotune_functions* const table = functions[static_cast<size_t>(rank)]->table();
+      options.functions = table->function_count > 0 ? table : nullptr;
       cotune_group* group = nullptr;
       cotune_error error{};
       error.struct_size = sizeof(error);

@@ -219,7 +219,8 @@ class FunctionsAdapter:
             call()
             return Result.SUCCESS
         except BaseException as failure:  # noqa: BLE001
-            text = str(failure) if isinstance(failure, CotuneError) or getattr(failure, "is_clear_by_text", False) else f"{type(failure).__name__}: {failure}"
+            is_clear = isinstance(failure, CotuneError) or getattr(failure, "is_clear_by_text", False)
+            text = str(failure) if is_clear else f"{type(failure).__name__}: {failure}"
             if isinstance(failure, KeyboardInterrupt):
                 keeper.raise_later()
                 text = "interrupted (Ctrl-C)"

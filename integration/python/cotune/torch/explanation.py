@@ -41,7 +41,7 @@ class SizeExplanation:
       default_time_us: of the default choice in the same measurement.
       gain: default_time_us / time_us.
       is_measured_here: whether this process has measured the size; the database knew it otherwise.
-      measured_unix_s: the time of the measurement; None on a rank that does not know it.
+      measured_unix_s: the time of the measurement; None on a rank other than 0 that has loaded a database.
       is_default: whether the choice is the default one; its gain is 1 then.
       note: a reason that the numbers need, or "".
     """
@@ -70,11 +70,8 @@ def _verdict(choices: list[dict[str, Any]], **wanted: Any) -> dict[str, Any] | N
     return None
 
 
-def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, knows_ages: bool) -> SizeExplanation:
-    """The explanation of one size, from an answer of cotune_explain_program_json.
-
-    `knows_ages`: whether the rank has the database, and so the time of each measurement.
-    """
+def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup) -> SizeExplanation:
+    """The explanation of one size, from an answer of cotune_explain_program_json."""
     size = SizeExplanation(rows, answer["choice"], answer["source"])
     if size.source == "forced":
         size.note = "forced, whatever was measured"
@@ -91,10 +88,9 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup, k
     measured = report.measured_size(answer)
     if measured is None:
         return size
-    if knows_ages or size.is_measured_here:
-        size.measured_unix_s = measured.get("measured_unix_s") or None
+    size.measured_unix_s = measured.get("measured_unix_s") or None
     # A steady result of the database counts more than a new one that is unsteady.
-    if knows_ages and (size.measured_unix_s or program.begun_unix_s) < program.begun_unix_s:
+    if (size.measured_unix_s or program.begun_unix_s) < program.begun_unix_s:
         size.is_measured_here = False
     runs = _verdict(measured["choices"], choice=size.choice)
     default = _verdict(measured["choices"], is_default=True)
@@ -131,7 +127,7 @@ def sizes_of(entry: groups.GroupEntry, text: str, rows: Iterable[int]) -> list[S
         return []
     sizes = {each: answer for each, answer in answers.items() if answer is not None}
     tuned = {each for each, answer in sizes.items() if each in program.rows or report.measured_size(answer) is not None}
-    return [size_of(sizes[each], each, program, entry.group.rank == 0) for each in sorted(tuned) or sorted(sizes)[:1]]
+    return [size_of(sizes[each], each, program) for each in sorted(tuned) or sorted(sizes)[:1]]
 
 
 def _entry_of(name: str, text: str) -> groups.GroupEntry | None:
@@ -290,7 +286,7 @@ def _since_text(size: SizeExplanation) -> str:
     if size.is_measured_here:
         since = "measured by this process"
     elif size.measured_unix_s is None:
-        since = "from the database"
+        since = "from the database; rank 0 has the day"
     else:
         since = f"from the database, {datetime.datetime.fromtimestamp(size.measured_unix_s).date().isoformat()}"
     return f"{since}; {size.note}" if size.note else since

@@ -32,8 +32,8 @@ def _answer(runs: str, *choices: dict, **more: object) -> dict:
 
 
 class SizeTest(unittest.TestCase):
-    def _size(self, answer: dict, rows: int = 8, knows_ages: bool = True, **program: object) -> explanation.SizeExplanation:
-        return explanation.size_of(answer, rows, groups.ProgramOfGroup(**program), knows_ages)
+    def _size(self, answer: dict, rows: int = 8, **program: object) -> explanation.SizeExplanation:
+        return explanation.size_of(answer, rows, groups.ProgramOfGroup(**program))
 
     def test_a_winner_of_the_database(self) -> None:
         size = self._size(_answer("a", _choice("a", 10.0), _choice("b", 25.0, is_default=True)), why_untuned="")
@@ -45,18 +45,17 @@ class SizeTest(unittest.TestCase):
 
     def test_a_winner_that_this_process_has_measured(self) -> None:
         answer = _answer("a", _choice("a", 10.0, is_default=True))
-        size = self._size(answer, knows_ages=False, measured={8})
+        size = self._size(answer, measured={8})
         self.assertEqual((size.is_measured_here, size.measured_unix_s, size.is_default), (True, int(NOON), True))
         (_, line) = explanation.size_lines([size])
         self.assertEqual(line.split(), ["8", "a", "10.0", "us", "default", "measured", "by", "this", "process"])
         self.assertFalse(self._size(answer, measured={16}).is_measured_here)
 
-    def test_a_rank_without_the_database_knows_no_day(self) -> None:
-        """It has the results of a tune, but takes each of them for new."""
-        size = self._size(_answer("a", _choice("a", 10.0, is_default=True)), knows_ages=False)
-        self.assertIsNone(size.measured_unix_s)
-        self.assertTrue(explanation.size_lines([size])[1].endswith("  from the database"))
-        self.assertEqual(self._size(_answer("a")), explanation.SizeExplanation(8, "a", "table"))
+    def test_a_rank_without_the_results_names_the_rank_that_has_the_day(self) -> None:
+        """Ranks other than 0 load the table of a database, and not its results."""
+        size = self._size(_answer("a"))
+        self.assertEqual(size, explanation.SizeExplanation(8, "a", "table"))
+        self.assertTrue(explanation.size_lines([size])[1].endswith("  from the database; rank 0 has the day"))
 
     def test_the_default_of_another_heat_is_not_compared(self) -> None:
         choices = [_choice("a", 10.0), _choice("b", 25.0, "lost_heat", is_default=True)]

@@ -24,8 +24,9 @@ from cotune.torch.manifest import Entry, parse_manifest
 from cotune.torch.origins import Origin
 from cotune.torch.program_text import ONE, numbered_statements, parse
 
-# Choices of one size that the table shows; `explain` shows all.
+# Choices of one size that the table shows.
 _CHOICES_MAX = 5
+_WHERE_ALL_ARE = "all choices of a size: `cotune --json db show [FILE]`, with the file of the tuned database if it was named"
 _EXPLAIN_BYTES = 1 << 16
 # A tune that takes longer says at most so often where it is.
 _PROGRESS_S = 2.0
@@ -159,6 +160,22 @@ def _choice_line(choice: dict[str, Any], runs: str, base_us: float) -> str:
 _ORDER = {"timed": 0, "outpaced": 1, "lost_heat": 2}
 
 
+def _shown(runs: str, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The choices that the table shows: the one that runs, the fastest others, and the user's own functions."""
+    timed = sorted(
+        (each for each in choices if each["time_us"]),
+        key=lambda each: (each["choice"] != runs, _ORDER.get(each["outcome"], 3), each["time_us"]),
+    )
+    return timed[:_CHOICES_MAX] + _functions_behind(timed, choices)
+
+
+def _leaves_out_choices(answer: dict[str, Any]) -> bool:
+    measured = measured_size(answer)
+    if answer["source"] == "forced" or measured is None:
+        return False
+    return len(_shown(answer["choice"], measured["choices"])) < len(measured["choices"])
+
+
 def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
     """A size of the table: the choice that runs first, then the others by their times."""
     runs, measured = answer["choice"], measured_size(answer)
@@ -166,12 +183,8 @@ def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
         return [head, f"  runs {runs}: the setting force_choice gives it this choice"]
     if measured is None:
         return [head, f"  runs {runs}: this size was not measured"]
-    timed = sorted(
-        (each for each in measured["choices"] if each["time_us"]),
-        key=lambda each: (each["choice"] != runs, _ORDER.get(each["outcome"], 3), each["time_us"]),
-    )
-    base_us = timed[0]["time_us"] if timed and timed[0]["choice"] == runs else 0
-    shown = timed[:_CHOICES_MAX] + _functions_behind(timed, measured["choices"])
+    shown = _shown(runs, measured["choices"])
+    base_us = shown[0]["time_us"] if shown and shown[0]["choice"] == runs and shown[0]["time_us"] else 0
     lines = [head, *(_choice_line(each, runs, base_us) for each in shown)]
     left = len(measured["choices"]) - len(shown)
     more = f", {left} more choices" if left > 1 else ", 1 more choice" if left else ""
@@ -197,12 +210,16 @@ def table(group: int, manifest: str, group_name: str = "", origin: Origin | None
     """The table of all programs and sizes of a manifest that the group can explain."""
     ranks = _native.library().cotune_group_size(group)
     lines = []
+    leaves_out = False
     for entry in parse_manifest(manifest):
         name = f"{program_name(entry.text)}({_operand_types(entry.text)}){_place(group_name, entry.text, origin)}"
         for rows in entry.rows:
             answer = explained(group, entry.text, rows)
             if answer is not None:
                 lines += _size_lines(f"TUNE {name}, R = {rows}, {ranks} ranks", answer)
+                leaves_out = leaves_out or _leaves_out_choices(answer)
+    if leaves_out:
+        lines.append(_WHERE_ALL_ARE)
     return "\n".join(lines)
 
 

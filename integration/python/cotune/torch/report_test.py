@@ -125,6 +125,20 @@ class TableTest(unittest.TestCase):
                 shown.splitlines()[0], "TUNE p(f32 [R, 8]) of Model.forward (model.py:12) and 1 more, R = 2, 2 ranks"
             )
 
+    def test_a_table_that_leaves_choices_out_names_the_command_that_lists_them(self) -> None:
+        functions = mock.Mock()
+        functions.cotune_group_size.return_value = 2
+        six = [_choice(f"c{number}", 10.0 + number) for number in range(6)]
+        for choices, is_named in ((six, True), (six[:5], False)):
+            with (
+                mock.patch.object(report._native, "library", lambda: functions),
+                mock.patch.object(report, "explained", lambda *_, of=choices: _answer("c0", *of)),
+            ):
+                lines = report.table(1, f"rows 2,4: {PROGRAM}").splitlines()
+            self.assertEqual(sum("cotune --json db show" in line for line in lines), int(is_named), lines)
+            self.assertEqual("cotune --json db show" in lines[-1], is_named)
+            self.assertEqual(lines[6].endswith("the fastest, 1 more choice"), is_named, lines)
+
 
 class OutcomeTest(unittest.TestCase):
     """The end of a tune is kept for explain(), and shown."""
