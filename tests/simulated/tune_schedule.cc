@@ -127,6 +127,10 @@ class ScheduleMaker {
   }
 
   std::vector<uint64_t> AnySizes() {
+    if (OneIn(12)) {
+      has_neighbours_ = true;
+      return {256, 1024, 2048, 4096};
+    }
     if (OneIn(4)) return {256, 1024};
     return {uint64_t{256} << Below(2)};
   }
@@ -137,7 +141,8 @@ class ScheduleMaker {
     int names = 0;
     for (int i = 0; i < backends; ++i) {
       std::vector<SimulatedChoice>& choices = schedule_.usual.backends.emplace_back();
-      for (int left = 1 + Below(2); left >= 0; --left) {
+      // Four choices always race at all sizes, beside the default.
+      for (int left = 1 + Below(2) + (has_neighbours_ ? 4 : 0); left >= 0; --left) {
         choices.push_back(AnyChoice(names++));
         if (choices.size() > 1 && OneIn(2)) TieWith(choices.front(), choices.back());
       }
@@ -266,7 +271,8 @@ class ScheduleMaker {
   static constexpr int64_t kTuneNs = 1000 * kMillisecondNs;
 
   std::mt19937_64 random_;
-  bool has_regions_ = false;  // some choices may run regions
+  bool has_regions_ = false;     // some choices may run regions
+  bool has_neighbours_ = false;  // some nodes have sizes that learn from each other
   TuneSchedule schedule_;
 };
 
