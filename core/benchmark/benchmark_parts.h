@@ -3,12 +3,14 @@
 #define COTUNE_CORE_BENCHMARK_BENCHMARK_PARTS_H_
 
 #include <functional>
+#include <memory>
 
 #include "core/backend/backend_groups.h"
 #include "core/backend/call_watchdog.h"
 #include "core/backend/device.h"
 #include "core/backend/symmetric_region.h"
 #include "core/base/clock.h"
+#include "core/benchmark/reference_results.h"
 #include "core/benchmark/start_window.h"
 #include "core/events/stage_observer.h"
 #include "core/problem/tuning_settings.h"
@@ -29,6 +31,8 @@ struct BenchmarkParts {
   StartMode start_mode = StartMode::kBarrier;
   int64_t start_window_ns = StartWindow::kFirstWindowNs;  // before the first sample
   SymmetricRegion* symmetric = nullptr;                   // for cells with symmetric buffers
+  // The right results of the cell's program, as in CellOperands::Allocate.
+  std::shared_ptr<ReferenceResults> reference = nullptr;
   // Resets every caller of this member, also those of other cells: its group is about to be made
   // anew.
   std::function<void(BackendMember&)> reset_callers;

@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <utility>
+
 #include "core/benchmark/operand_buffers.h"
 #include "core/benchmark/program_operands.h"
 
@@ -26,11 +28,12 @@ void OperandCheck::AddHashes(const OperandCheck& copy) {
   }
 }
 
-Result<std::unique_ptr<CellOperands>> CellOperands::Allocate(Device& device, const Program& program,
-                                                             const Problem& problem, int rank,
-                                                             SymmetricRegion* symmetric) {
+Result<std::unique_ptr<CellOperands>> CellOperands::Allocate(
+    Device& device, const Program& program, const Problem& problem, int rank,
+    SymmetricRegion* symmetric, std::shared_ptr<ReferenceResults> reference) {
   if (!program.is_single_collective()) {
-    return ProgramOperands::Allocate(device, program, problem, rank, symmetric);
+    return ProgramOperands::Allocate(device, program, problem, rank, symmetric,
+                                     std::move(reference));
   }
   COTUNE_TRY(auto buffers, OperandBuffers::Allocate(device, problem, rank, symmetric));
   return std::unique_ptr<CellOperands>(std::move(buffers));

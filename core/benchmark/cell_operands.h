@@ -17,6 +17,8 @@
 
 namespace cotune {
 
+class ReferenceResults;
+
 // The state of the operands after a correctness run.
 struct OperandCheck {
   uint64_t wrong_elements = 0;  // of what was received or computed
@@ -38,10 +40,12 @@ class CellOperands {
   // Backends whose scratch has two halves find data of the call before the last in it.
   static constexpr uint32_t kDataKinds = 3;
 
-  // symmetric: what the operands are cut from, nullptr for plain ones. kEnvironment: no memory.
-  static Result<std::unique_ptr<CellOperands>> Allocate(Device& device, const Program& program,
-                                                        const Problem& problem, int rank,
-                                                        SymmetricRegion* symmetric = nullptr);
+  // symmetric: what the operands are cut from, nullptr for plain ones. reference: the right results
+  // of a program that is no single collective; nullptr: they are evaluated here. kEnvironment: no
+  // memory.
+  static Result<std::unique_ptr<CellOperands>> Allocate(
+      Device& device, const Program& program, const Problem& problem, int rank,
+      SymmetricRegion* symmetric = nullptr, std::shared_ptr<ReferenceResults> reference = nullptr);
   // Bytes of the device's memory that it takes in all, guards included.
   static uint64_t AllocatedBytes(const Program& program, const Problem& problem,
                                  int32_t copies = 1);

@@ -51,7 +51,7 @@ Result<std::unique_ptr<CellOperands>> Preparation::MakeBuffers() {
   }
   const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
   return CellOperands::Allocate(parts_.device, program_, problem_, parts_.exchange.rank(),
-                                is_symmetric ? parts_.symmetric : nullptr);
+                                is_symmetric ? parts_.symmetric : nullptr, parts_.reference);
 }
 
 Result<PreparedCell> Preparation::AllocateBuffers() {

@@ -46,20 +46,21 @@ EvaluatedValue RowOf(const EvaluatedValue& value, uint64_t row) {
 }  // namespace
 
 ProgramOperands::ProgramOperands(Device& device, const Program& program, const Problem& problem,
-                                 int rank, SymmetricRegion* symmetric)
+                                 int rank, SymmetricRegion* symmetric,
+                                 std::shared_ptr<ReferenceResults> reference)
     : device_(device),
       program_(program),
       rank_(rank),
       symmetric_(symmetric),
       rows_(program.RowsAt(problem)),
-      evaluated_rows_(EvaluatedRows(program.graph(), rows_, program.group().world_size)) {}
-
-ProgramDataSet ProgramOperands::DataSet(uint32_t kind) const {
-  return {.rows = rows_, .world_size = program_.group().world_size, .salt = kind};
+      reference_(std::move(reference)) {
+  if (reference_ == nullptr) {
+    reference_ = std::make_shared<ReferenceResults>(program, rows_, rank);
+  }
 }
 
 ProgramDataSet ProgramOperands::TimedDataSet() const {
-  ProgramDataSet data = DataSet(0);
+  ProgramDataSet data = reference_->DataSet(0);
   data.cancels_over_ranks = true;
   return data;
 }
@@ -78,22 +79,6 @@ std::vector<std::string> ProgramOperands::ReplicatedOutputs() const {
     names.push_back(fmt::format("output {}{}", output + 1, name.empty() ? "" : " into " + name));
   }
   return names;
-}
-
-std::vector<std::vector<std::vector<std::byte>>> ProgramOperands::EvaluatedInputs(
-    uint32_t kind) const {
-  std::vector<std::vector<std::vector<std::byte>>> of_ranks;
-  const ProgramGraph& graph = program_.graph();
-  for (int rank = 0; rank < program_.group().world_size; ++rank) {
-    auto& inputs = of_ranks.emplace_back();
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const auto value = static_cast<ValueIndex>(i);
-      inputs.push_back(RepeatedRows(InputPeriod(graph, i, rank, DataSet(kind)),
-                                    RowBytes(graph.type(value)),
-                                    program_.RowsOf(value, evaluated_rows_)));
-    }
-  }
-  return of_ranks;
 }
 
 uint64_t ProgramOperands::EvaluatedRow(const ValueType& type, uint64_t row) const {
@@ -169,12 +154,11 @@ uint64_t ProgramOperands::BytesToCount(const Program& program, const Problem& pr
   return largest + 2 * kGuardBytes;
 }
 
-Result<std::unique_ptr<CellOperands>> ProgramOperands::Allocate(Device& device,
-                                                                const Program& program,
-                                                                const Problem& problem, int rank,
-                                                                SymmetricRegion* symmetric) {
+Result<std::unique_ptr<CellOperands>> ProgramOperands::Allocate(
+    Device& device, const Program& program, const Problem& problem, int rank,
+    SymmetricRegion* symmetric, std::shared_ptr<ReferenceResults> reference) {
   std::unique_ptr<ProgramOperands> made(
-      new ProgramOperands(device, program, problem, rank, symmetric));
+      new ProgramOperands(device, program, problem, rank, symmetric, std::move(reference)));
   if (symmetric != nullptr) symmetric->Reset();
   try {
     COTUNE_TRY(Copy copy, made->MakeCopy());
@@ -244,15 +228,12 @@ Result<ProgramOperands::Buffers> ProgramOperands::MakeInputs(const ProgramDataSe
 Result<ProgramOperands::Kind> ProgramOperands::MakeKind(uint32_t kind) {
   Kind data;
   const ProgramGraph& graph = program_.graph();
-  COTUNE_TRY(data.before, MakeInputs(DataSet(kind)));
-  COTUNE_TRY(auto evaluated,
-             EvaluateProgramOnRank(graph, evaluated_rows_, program_.group().world_size, rank_,
-                                   EvaluatedInputs(kind)));
-  data.expected = std::move(evaluated);
+  COTUNE_TRY(data.before, MakeInputs(reference_->DataSet(kind)));
+  COTUNE_TRY(data.expected, reference_->Of(kind));
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const ValueIndex value = graph.outputs()[i].value;
     const ValueType& type = graph.type(value);
-    const std::vector<std::byte> rounded = Encode(data.expected[i]);
+    const std::vector<std::byte> rounded = Encode((*data.expected)[i]);
     ValueHash hash(type.dtype);
     const auto row_at = [&](uint64_t row) {
       return rounded.data() + EvaluatedRow(type, row) * RowBytes(type);
@@ -372,7 +353,7 @@ Result<uint64_t> ProgramOperands::CheckOutput(DeviceBuffer& seen, size_t output,
   std::vector<std::byte> bytes(seen.bytes());
   COTUNE_RETURN_IF_ERROR(device_.Read(seen, bytes));
   if (!GuardsIntact(bytes)) check.wrote_outside = true;
-  const uint64_t wrong = CountWrongRows(output, kind.expected[output], Payload(bytes));
+  const uint64_t wrong = CountWrongRows(output, (*kind.expected)[output], Payload(bytes));
   check.wrong_elements += wrong;
   if (wrong > 0 || check.wrote_outside) return 0;
   const Dtype dtype = program_.graph().type(program_.graph().outputs()[output].value).dtype;

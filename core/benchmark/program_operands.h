@@ -13,6 +13,7 @@
 #include "core/backend/device.h"
 #include "core/backend/symmetric_region.h"
 #include "core/benchmark/cell_operands.h"
+#include "core/benchmark/reference_results.h"
 #include "core/benchmark/value_hash.h"
 #include "core/problem/program.h"
 #include "core/problem/program_data.h"
@@ -25,9 +26,9 @@ namespace cotune {
 // element by element within the evaluator's bounds; then it is an image too.
 class ProgramOperands final : public CellOperands {
  public:
-  static Result<std::unique_ptr<CellOperands>> Allocate(Device& device, const Program& program,
-                                                        const Problem& problem, int rank,
-                                                        SymmetricRegion* symmetric);
+  static Result<std::unique_ptr<CellOperands>> Allocate(
+      Device& device, const Program& program, const Problem& problem, int rank,
+      SymmetricRegion* symmetric, std::shared_ptr<ReferenceResults> reference = nullptr);
   // As in CellOperands.
   static uint64_t BytesFor(const Program& program, const Problem& problem, int32_t copies);
   static uint64_t BytesToCount(const Program& program, const Problem& problem);
@@ -59,12 +60,12 @@ class ProgramOperands final : public CellOperands {
   struct Kind {
     Buffers before;  // one for each input
     // One for each output: what a right implementation may give, and images that were found right.
-    std::vector<EvaluatedValue> expected;
+    const std::vector<EvaluatedValue>* expected = nullptr;  // of reference_
     std::vector<std::vector<Image>> right;
   };
 
   ProgramOperands(Device& device, const Program& program, const Problem& problem, int rank,
-                  SymmetricRegion* symmetric);
+                  SymmetricRegion* symmetric, std::shared_ptr<ReferenceResults> reference);
   // The buffer that holds output `output` of a copy.
   size_t BufferOf(size_t output) const;
   Result<Copy> MakeCopy();
@@ -76,14 +77,11 @@ class ProgramOperands final : public CellOperands {
   // Gives the hash of what the buffer holds, if it is right and the output is replicated; else 0.
   Result<uint64_t> CheckOutput(DeviceBuffer& seen, size_t output, Kind& kind, OperandCheck& check);
   bool IsReplicated(size_t output) const;
-  ProgramDataSet DataSet(uint32_t kind) const;
   ProgramDataSet TimedDataSet() const;
   // The inputs of timed calls.
   const Buffers& timed_before() const {
     return timed_before_.empty() ? kinds_[0].before : timed_before_;
   }
-  // The inputs of every rank at the rows of the evaluation.
-  std::vector<std::vector<std::vector<std::byte>>> EvaluatedInputs(uint32_t kind) const;
   // The row of the evaluation that equals a row of the value in the call.
   uint64_t EvaluatedRow(const ValueType& type, uint64_t row) const;
   // A buffer with a value between its guards; row_at gives the address of each of its rows. `hash`
@@ -100,7 +98,7 @@ class ProgramOperands final : public CellOperands {
   const int rank_;
   SymmetricRegion* const symmetric_;  // what operands are cut from; nullptr: plain ones
   const uint64_t rows_;
-  const uint64_t evaluated_rows_;  // R of the evaluation, from whose rows those of a call follow
+  std::shared_ptr<ReferenceResults> reference_;
   std::vector<Copy> copies_;
   std::array<Kind, kDataKinds> kinds_;
   Buffers timed_before_;  // empty: a program that overwrites no input is timed with the first kind

@@ -63,6 +63,18 @@ bool Race::HasQualified() const {
   return is_qualifying_ && (rounds_ >= rules_.qualifying_rounds || has_few);
 }
 
+void Race::EliminateUnqualified() {
+  std::vector<std::pair<int64_t, size_t>> by_best;
+  for (const size_t i : Racing()) {
+    const bool has_sample = !choices_[i].samples_ns.empty();
+    if (i != default_index_ && has_sample) by_best.emplace_back(choices_[i].best_ns, i);
+  }
+  std::sort(by_best.begin(), by_best.end());
+  for (size_t at = rules_.qualified_max; at < by_best.size(); ++at) {
+    choices_[by_best[at].second].state = State::kEliminated;
+  }
+}
+
 void Race::EndQualifying(bool discards_samples) {
   is_qualifying_ = false;
   if (!discards_samples) return;
@@ -74,13 +86,13 @@ void Race::ClearSamples(size_t index) {
   COTUNE_CHECK(index < choices_.size(), "samples belong to a choice of the race");
   Standing cleared;
   cleared.state = choices_[index].state;
-  cleared.is_limited = choices_[index].is_limited;
+  cleared.changes_form = choices_[index].changes_form;
   choices_[index] = std::move(cleared);
 }
 
-void Race::Limit(size_t index) {
-  COTUNE_CHECK(index < choices_.size(), "only a choice of the race is limited");
-  choices_[index].is_limited = true;
+void Race::SetChangesForm(size_t index) {
+  COTUNE_CHECK(index < choices_.size(), "a form is that of a choice of the race");
+  choices_[index].changes_form = true;
 }
 
 void Race::Disqualify(size_t index) {
@@ -155,6 +167,25 @@ double Race::IndifferenceNow() const {
   return percent / 100;
 }
 
+std::vector<size_t> Race::Limited() const {
+  std::vector<size_t> limited;
+  size_t fastest_unchanged = SIZE_MAX;
+  for (const size_t i : Racing()) {
+    if (choices_[i].changes_form) {
+      limited.push_back(i);
+      continue;
+    }
+    if (!rules_.limits_all_forms || choices_[i].samples_ns.empty()) continue;
+    const bool is_fastest =
+        fastest_unchanged == SIZE_MAX ||
+        choices_[i].interval.median_ns < choices_[fastest_unchanged].interval.median_ns;
+    if (is_fastest) fastest_unchanged = i;
+    if (i != default_index_) limited.push_back(i);
+  }
+  std::erase(limited, fastest_unchanged);
+  return limited;
+}
+
 void Race::EliminateBeyondLimit() {
   const FieldLimit* limit = nullptr;
   const auto begin = [this](const FieldLimit& each) { return each.turns * rules_.min_rounds; };
@@ -166,11 +197,9 @@ void Race::EliminateBeyondLimit() {
   // A choice of few samples may be the fastest.
   const double enough = std::min<double>(begin(*limit), rules_.min_rounds);
   std::vector<std::pair<int64_t, size_t>> by_time;
-  for (const size_t i : Racing()) {
+  for (const size_t i : Limited()) {
     const bool has_enough = static_cast<double>(choices_[i].samples_ns.size()) >= enough;
-    if (choices_[i].is_limited && has_enough) {
-      by_time.emplace_back(choices_[i].interval.median_ns, i);
-    }
+    if (has_enough) by_time.emplace_back(choices_[i].interval.median_ns, i);
   }
   std::sort(by_time.begin(), by_time.end());
   // Short samples do not show which of two close choices is faster.

@@ -19,9 +19,9 @@ struct EarlyCut {
   double factor;
 };
 
-// After `turns` x min_rounds rounds, eliminates all but so many of the choices of rewritten and
-// fused forms, the slower ones by their medians. Many of them differ by less than the noise, and
-// would race to the last round otherwise.
+// After `turns` x min_rounds rounds, eliminates all but so many of the choices that are limited,
+// the slower ones by their medians. Many of them differ by less than the noise, and would race to
+// the last round otherwise.
 struct FieldLimit {
   double turns;
   size_t choices;
@@ -42,10 +42,15 @@ struct RaceRules {
   // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
   std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.25}};
   std::vector<FieldLimit> limits = {{0.5, 10}, {1, 5}, {2, 3}, {4, 2}};  // ascending
+  // The limits are for the choices of all forms, but the default and the fastest choice of the
+  // unchanged form, which the others have to beat. False: they are for rewritten and fused forms.
+  bool limits_all_forms = false;
   // So many rounds have short samples, which tell choices apart that differ much; 0: none.
   int32_t qualifying_rounds = 0;
   // The race ends with these rounds: another one has samples of full length.
   bool only_qualifies = false;
+  // So many choices qualify at most, those with the best samples; the default does so in any case.
+  size_t qualified_max = std::numeric_limits<size_t>::max();
   // These rounds eliminate only a choice whose interval lies so far above the leader, and the
   // limits only one whose median does: the time of a call in a short sample may differ by a few
   // percent from that in a longer one.
@@ -64,7 +69,7 @@ struct RaceRules {
 //   min_rounds  samples of the leader: eliminates a choice whose 99 % interval lies above the
 //               leader's median, or which is slower than the leader in the same rounds: what slows
 //               a round slows both (PairedSlowdown)
-//   limits      eliminate the slowest of many that are left, if these have min_rounds samples
+//   limits      eliminate the slowest of many that are left, by the medians of their samples so far
 // The rounds of short samples come first, and neither eliminate the default nor end the race. Their
 // samples are discarded if those that follow have more calls: only these are compared in the end.
 // It ends when every survivor has min_rounds valid samples and one choice is left, all survivors
@@ -82,12 +87,15 @@ class Race {
   void AddRound(const std::vector<int64_t>& times_ns) { AddRound(NextRound(), times_ns); }
   // The same for the order that NextRound() gave before some were disqualified.
   void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
-  // Makes a choice one of those that rules.limits bound.
-  void Limit(size_t index);
+  // Tells that the choice is one of a rewritten or fused form, for rules.limits.
+  void SetChangesForm(size_t index);
   // Returns true if the samples of the next round are to be short.
   bool is_qualifying() const { return is_qualifying_; }
   // Returns true if there have been enough rounds of short samples.
   bool HasQualified() const;
+  // Eliminates the slowest choices if more than rules.qualified_max are left after the rounds of
+  // short samples.
+  void EliminateUnqualified();
   // Ends the rounds of short samples. Discards the samples of all choices that still race if those
   // to come have more calls.
   void EndQualifying(bool discards_samples);
@@ -111,7 +119,7 @@ class Race {
   // One choice in the race.
   struct Standing {
     State state = State::kRacing;
-    bool is_limited = false;
+    bool changes_form = false;
     std::vector<int64_t> samples_ns;
     std::vector<int64_t> by_round_ns;  // 0: no valid sample in that round
     int64_t best_ns = INT64_MAX;
@@ -125,6 +133,8 @@ class Race {
   // As a share of the leader's time, in this round.
   double IndifferenceNow() const;
   void EliminateBeyondLimit();
+  // The choices that rules.limits bound.
+  std::vector<size_t> Limited() const;
   // The low end of the 99 % interval of the median over rounds of a's time by b's; 0 with fewer
   // than min_rounds rounds in which both have a sample.
   double PairedSlowdown(const Standing& a, const Standing& b) const;

@@ -51,7 +51,8 @@ class RaceLoop {
   // Returns true if the budget ended the race before its choices had min_rounds rounds of samples
   // that decide.
   bool is_cut_short() const { return is_cut_short_; }
-  // Returns true if the race ended with short samples, which do not decide.
+  // Returns true if the race ended with samples that do not decide: short ones, or those of fewer
+  // than min_rounds rounds that only qualify choices.
   bool has_short_samples() const { return has_short_samples_; }
 
  private:
@@ -88,8 +89,8 @@ class RaceLoop {
   Result<std::vector<Turn>> FinishBatch(std::span<RacingChoice> choices, const Batch& batch,
                                         const ExchangedRecords<TakenSamples>& all,
                                         int64_t planned_start_ns, std::vector<int64_t>& times_ns);
-  // Makes the samples of the calibration the first round of a race that begins with short samples,
-  // if all choices have one. They have up to 16 calls, by the time of the check.
+  // Makes the samples of the calibration the first round of a race that begins with short samples.
+  // They have up to 16 calls, by the time of the check. A choice whose calls are long has none.
   void AddCalibrations(std::span<RacingChoice> choices, Race& race);
   void CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
                     const std::vector<int64_t>& times_ns);

@@ -166,7 +166,7 @@ TEST(RaceTest, FewOfManyFormsThatTieRaceOn) {
     return 100'000 + static_cast<int64_t>(choice) * 100 + static_cast<int64_t>(random() % 20'000);
   };
   Race race(20, 19, RaceRules{.cuts = {}, .limits = {{1, 12}, {2, 6}, {4, 3}}});
-  for (size_t i = 0; i < 18; ++i) race.Limit(i);
+  for (size_t i = 0; i < 18; ++i) race.SetChangesForm(i);
   RunToEnd(race, noisy);
   const auto with_samples = [&](size_t count) {
     size_t choices = 0;
@@ -188,7 +188,7 @@ TEST(RaceTest, FewOfManyFormsThatTieRaceOn) {
 // The fastest choice began late in all rounds so far.
 TEST(RaceTest, AChoiceWithoutEnoughSamplesIsNotBeyondTheLimit) {
   Race race(4, SIZE_MAX, RaceRules{.cuts = {}, .limits = {{1, 2}}});
-  for (size_t i = 0; i < 4; ++i) race.Limit(i);
+  for (size_t i = 0; i < 4; ++i) race.SetChangesForm(i);
   RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
     if (choice == 3) return round < 12 ? 0 : 50'000;
     return 100'000 + (round % 2) * 10'000 + static_cast<int64_t>(choice) * 10;
@@ -235,7 +235,7 @@ TEST(RaceTest, ALimitKeepsAFormThatShortSamplesDoNotTellFromTheLeader) {
     SCOPED_TRACE(qualifying_rounds);
     Race race(3, SIZE_MAX,
               RaceRules{.cuts = {}, .limits = {{0.5, 1}}, .qualifying_rounds = qualifying_rounds});
-    for (size_t i = 0; i < 3; ++i) race.Limit(i);
+    for (size_t i = 0; i < 3; ++i) race.SetChangesForm(i);
     const int64_t times_ns[] = {104'900, 100'000, 105'100};
     for (int round = 0; round < 4; ++round) {
       std::vector<int64_t> of_round_ns;
@@ -247,6 +247,53 @@ TEST(RaceTest, ALimitKeepsAFormThatShortSamplesDoNotTellFromTheLeader) {
     EXPECT_TRUE(race.is_racing(1));
     EXPECT_TRUE(race.is_eliminated(2)) << "5.1 % slower";
   }
+}
+
+// Choices 0 to 3 are of the unchanged form, and the default is the slowest of all.
+TEST(RaceTest, LimitsOfAllFormsSpareTheDefaultAndTheFastestUnchangedChoice) {
+  for (const bool limits_all_forms : {false, true}) {
+    SCOPED_TRACE(limits_all_forms);
+    Race race(8, 0,
+              RaceRules{.cuts = {}, .limits = {{0.375, 2}}, .limits_all_forms = limits_all_forms});
+    for (size_t i = 4; i < 8; ++i) race.SetChangesForm(i);
+    const int64_t times_ns[] = {109'000, 108'000, 107'000, 106'000,
+                                104'000, 103'000, 102'000, 101'000};
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int64_t> of_round_ns;
+      for (const size_t choice : race.NextRound()) of_round_ns.push_back(times_ns[choice]);
+      ASSERT_EQ(of_round_ns.size(), 8u);
+      race.AddRound(of_round_ns);
+    }
+    EXPECT_TRUE(race.is_racing(0)) << "the default";
+    EXPECT_EQ(race.is_racing(1), !limits_all_forms);
+    EXPECT_EQ(race.is_racing(2), !limits_all_forms);
+    EXPECT_TRUE(race.is_racing(3)) << "the others have to beat it";
+    EXPECT_TRUE(race.is_eliminated(4));
+    EXPECT_TRUE(race.is_eliminated(5));
+    EXPECT_TRUE(race.is_racing(6));
+    EXPECT_TRUE(race.is_racing(7));
+  }
+}
+
+// Choice 3 has the best sample and the worst median; no sample of choice 4 counted.
+TEST(RaceTest, TheBestSamplesDecideWhoQualifies) {
+  Race race(6, 5, RaceRules{.cuts = {}, .limits = {}, .qualifying_rounds = 3, .qualified_max = 2});
+  const std::vector<std::vector<int64_t>> rounds_ns = {
+      {100, 101, 102, 150, 0, 140}, {100, 101, 102, 150, 0, 140}, {100, 101, 102, 99, 0, 140}};
+  for (const std::vector<int64_t>& round_ns : rounds_ns) {
+    std::vector<int64_t> times_ns;
+    for (const size_t choice : race.NextRound()) times_ns.push_back(round_ns[choice] * 1000);
+    ASSERT_EQ(times_ns.size(), 6u);
+    race.AddRound(times_ns);
+  }
+  ASSERT_TRUE(race.HasQualified());
+  race.EliminateUnqualified();
+  EXPECT_TRUE(race.is_racing(0));
+  EXPECT_TRUE(race.is_eliminated(1));
+  EXPECT_TRUE(race.is_eliminated(2));
+  EXPECT_TRUE(race.is_racing(3));
+  EXPECT_TRUE(race.is_racing(4)) << "nothing is known about it";
+  EXPECT_TRUE(race.is_racing(5)) << "the default";
 }
 
 // The calls of a sample are so long that a short one has as many.

@@ -61,24 +61,36 @@ size_t ThreadsFor(int32_t threads, std::span<ChoiceCaller* const> callers) {
 
 // The state that the threads share; the last of them frees it, which may be one that was given up.
 struct Work {
-  std::vector<ChoiceCaller*> callers;  // in the order in which they are made ready
+  std::vector<ChoiceCaller*> callers;        // in the order in which they are made ready
+  std::vector<std::function<void()>> tasks;  // after the callers
   int64_t deadline_ns = 0;
   std::shared_ptr<PrepareNotes> notes;  // may be nullptr
   std::mutex mutex;
   std::condition_variable changed;
-  size_t next = 0;     // of callers
+  size_t next = 0;     // of callers, and after them of tasks
   size_t running = 0;  // threads
+
+  size_t count() const { return callers.size() + tasks.size(); }
 };
 
-void MakeReady(Work& work) {
+void MakeReady(const Work& work, ChoiceCaller& caller) {
+  if (work.notes != nullptr) work.notes->Begin(caller);
+  // The caller remembers a failure and gives it again when it is asked to run.
+  static_cast<void>(caller.Precompile(work.deadline_ns));
+  if (work.notes != nullptr) work.notes->End(caller);
+}
+
+// Does what is left of the work, beside other threads.
+void DoWork(Work& work) {
   std::unique_lock lock(work.mutex);
-  while (work.next < work.callers.size()) {
-    ChoiceCaller* const caller = work.callers[work.next++];
+  while (work.next < work.count()) {
+    const size_t at = work.next++;
     lock.unlock();
-    if (work.notes != nullptr) work.notes->Begin(*caller);
-    // The caller remembers a failure and gives it again when it is asked to run.
-    static_cast<void>(caller->Precompile(work.deadline_ns));
-    if (work.notes != nullptr) work.notes->End(*caller);
+    if (at < work.callers.size()) {
+      MakeReady(work, *work.callers[at]);
+    } else {
+      work.tasks[at - work.callers.size()]();
+    }
     lock.lock();
   }
   --work.running;
@@ -92,7 +104,7 @@ void StartThreads(const std::shared_ptr<Work>& work) {
     try {
       std::thread([work] {
         const SignalStack handler_stack;
-        MakeReady(*work);
+        DoWork(*work);
       }).detach();
     } catch (const std::system_error&) {
       // Those that could be started do the work of all; where there is none, this one does.
@@ -102,31 +114,34 @@ void StartThreads(const std::shared_ptr<Work>& work) {
         continue;
       }
       lock.unlock();
-      MakeReady(*work);
+      DoWork(*work);
     }
   }
 }
 
-// Makes the callers ready in their order and returns when all are done, or when a call is stuck.
+// Makes the callers ready in their order, runs the tasks, and returns when all are done, or when a
+// call is stuck.
 Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t deadline_ns,
                     const CallWatchdog* watchdog, const std::shared_ptr<PrepareNotes>& notes,
-                    const std::function<bool()>& is_asked_to_stop) {
+                    const std::function<bool()>& is_asked_to_stop,
+                    std::vector<std::function<void()>> tasks) {
   if (is_asked_to_stop && is_asked_to_stop()) return {};
   // How often to look whether a call is stuck or the user wants to stop.
   constexpr std::chrono::milliseconds kPoll(20);
   const auto work = std::make_shared<Work>();
   work->callers = std::move(callers);
+  work->tasks = std::move(tasks);
   work->deadline_ns = deadline_ns;
   work->notes = notes;
-  work->running = std::min(threads, work->callers.size());
+  work->running = std::min(threads, work->count());
   StartThreads(work);
   std::unique_lock lock(work->mutex);
   while (work->running > 0) {
-    if (is_asked_to_stop && is_asked_to_stop()) work->next = work->callers.size();
+    if (is_asked_to_stop && is_asked_to_stop()) work->next = work->count();
     work->changed.wait_for(lock, kPoll);
     const Error* const stuck = watchdog == nullptr ? nullptr : watchdog->stuck();
     if (stuck == nullptr) continue;
-    work->next = work->callers.size();
+    work->next = work->count();
     return tl::make_unexpected(*stuck);
   }
   return {};
@@ -137,7 +152,8 @@ Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t 
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
                      const PrecompileShare& share, const CallWatchdog* watchdog,
                      const std::shared_ptr<PrepareNotes>& notes,
-                     const std::function<bool()>& is_asked_to_stop) {
+                     const std::function<bool()>& is_asked_to_stop,
+                     std::vector<std::function<void()>> tasks) {
   std::vector<ChoiceCaller*> together;
   std::vector<ChoiceCaller*> alone;
   for (const size_t i : PrecompileOrder(callers.size(), share)) {
@@ -151,12 +167,12 @@ Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, in
   std::stable_partition(together.begin(), together.end(),
                         [](const ChoiceCaller* caller) { return caller->UsesPartBackend(); });
   const size_t wanted = ThreadsFor(threads, callers);
-  if (Status ready =
-          MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes, is_asked_to_stop);
+  if (Status ready = MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes,
+                                  is_asked_to_stop, std::move(tasks));
       !ready) {
     return ready;
   }
-  return MakeAllReady(std::move(alone), 1, deadline_ns, watchdog, notes, is_asked_to_stop);
+  return MakeAllReady(std::move(alone), 1, deadline_ns, watchdog, notes, is_asked_to_stop, {});
 }
 
 }  // namespace cotune

@@ -47,11 +47,14 @@ size_t DefaultPrecompileThreads(size_t usable, size_t of_machine, size_t ranks);
 // callers. Local: no other rank is involved. An error, that of the watchdog, when a call is stuck:
 // its thread still uses its caller, and with it program and group, which must live as long as the
 // process. `notes` may be nullptr. `is_asked_to_stop` is asked by the calling thread until it says
-// true: then the calls that have begun come to their end, and no other begins.
+// true: then the calls that have begun come to their end, and no other begins. The threads run
+// `tasks` after the last caller has begun, in their order; after an error, a thread may still run
+// one.
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
                      const PrecompileShare& share = {}, const CallWatchdog* watchdog = nullptr,
                      const std::shared_ptr<PrepareNotes>& notes = nullptr,
-                     const std::function<bool()>& is_asked_to_stop = {});
+                     const std::function<bool()>& is_asked_to_stop = {},
+                     std::vector<std::function<void()>> tasks = {});
 
 }  // namespace cotune
 

@@ -27,6 +27,10 @@ constexpr std::chrono::milliseconds kObservationPause{10};
 // advance: some sandboxes publish constant ones.
 constexpr int kObservationPausesMax = 30;
 
+// Bytes of operands, on the device, that cells keep between their heats. Those of other cells are
+// made anew, which takes the time of writing them.
+constexpr uint64_t kKeptBytesMax = uint64_t{512} << 20;
+
 // Returns whether the race of the cell has ended before the choice was eliminated.
 bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
   return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
@@ -37,8 +41,9 @@ bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
 // Returns why a choice wins in a cell that has short samples alone.
 std::string WhyShortSamplesWin(const Winner& winner) {
   return fmt::format(
-      "{}, {:.1f} us: the budget ended the measurement after rounds of short samples, which do not "
-      "show which choice is the fastest; the next tune measures this size again",
+      "{}, {:.1f} us: the budget ended the measurement after the first rounds, which eliminate "
+      "slow "
+      "choices and do not show which one is the fastest; the next tune measures this size again",
       winner.id == winner.fallback ? "the default" : "the fastest, without a default",
       static_cast<double>(winner.median_ns) / 1e3);
 }
@@ -67,6 +72,25 @@ int64_t CellTiming::BudgetOfNextCellNs() const {
   return std::max<int64_t>(1, BudgetLeftNs() / cells_left);
 }
 
+bool CellTiming::HasBegun(const MultiTemplate& node, uint64_t size_hint_bytes) const {
+  return std::any_of(cells_.begin(), cells_.end(), [&](const TuneCell& each) {
+    return each.place.node == &node && each.place.hint_bytes == size_hint_bytes &&
+           each.first_heat.has_value();
+  });
+}
+
+bool CellTiming::JudgesSteadiness() const {
+  return !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
+}
+
+bool CellTiming::HasTwoHeats(const TuneCell& cell) {
+  return cell.place.node->combinations_max(cell.place.hint_bytes) > 0;
+}
+
+std::string CellTiming::Label(const TuneCell& cell) const {
+  return fmt::format("cell {}", &cell - cells_.data());
+}
+
 Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) {
   TuneParts& parts = state_.parts;
   const CellPlace place{&node, size_hint_bytes};
@@ -82,6 +106,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   std::vector<Refusal> slow = DropSlowCallers(*cell);
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
   cell->operands.reset();
+  cell->reference.reset();
   COTUNE_RETURN_IF_ERROR(decided);
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
@@ -105,7 +130,8 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
 Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
   const int64_t budget_ns = BudgetOfNextCellNs();
   const int64_t end_ns = now_ns_ + budget_ns;
-  const bool is_judged = !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
+  const bool is_judged = JudgesSteadiness();
+  const auto share_before = cell.first_heat ? share_during_first_heats_ : std::nullopt;
   if (is_judged) begins_.push_back(TimesNow());
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (!decided.winner) return decided;
@@ -115,8 +141,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
     return decided;
   }
   if (!is_judged) return decided;
-  const std::string label = fmt::format("cell {}", cells_done_);
-  COTUNE_TRY(std::string reason, WhyUnsteady(decided, label + " processors"));
+  COTUNE_TRY(std::string reason, WhyUnsteady(decided, Label(cell) + " processors", share_before));
   if (reason.empty()) return decided;
   DropFailedCallers(cell, decided.cell);
   const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
@@ -128,7 +153,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
     if (!decided.winner) return decided;
     is_cut = decided.cell.is_unsteady;
     if (!is_cut) {
-      COTUNE_TRY(reason, WhyUnsteady(decided, label + " processors again"));
+      COTUNE_TRY(reason, WhyUnsteady(decided, Label(cell) + " processors again", {}));
       if (reason.empty()) return decided;
     }
   }
@@ -142,15 +167,10 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
 Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& problem,
                                             int64_t budget_ns) {
   // A cell of two heats shares its budget between them; 0: there is none.
-  const int64_t cell_end_ns = now_ns_ + budget_ns;
-  const bool has_heats = cell.place.node->combinations_max(cell.place.hint_bytes) > 0;
-  Result<DecidedCell> decided = Benchmark(cell, problem, fmt::format("cell {}", cells_done_),
-                                          has_heats ? Heat::kFirstOfTwo : Heat::kOnly, {},
-                                          has_heats ? (budget_ns + 1) / 2 : budget_ns);
-  if (decided && has_heats) {
-    const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
-    COTUNE_RETURN_IF_ERROR(RaceCombinations(cell, problem, end_ns, *decided));
-  }
+  const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(now_ns_ + budget_ns);
+  Result<DecidedCell> decided =
+      HasTwoHeats(cell) ? RaceBothHeats(cell, problem, end_ns)
+                        : Benchmark(cell, problem, Label(cell), Heat::kOnly, {}, budget_ns);
   if (!decided || !decided->winner || !has_short_samples_) return decided;
   decided->cell.is_unsteady = true;
   decided = Decide(std::move(decided->cell), SelectionRules::Of(state_.settings));
@@ -182,8 +202,8 @@ void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {
 
 Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& problem,
                                              DecidedCell first, int64_t budget_ns) {
-  COTUNE_TRY(DecidedCell again, Benchmark(cell, problem, fmt::format("cell {} again", cells_done_),
-                                          Heat::kOnly, {}, budget_ns));
+  COTUNE_TRY(DecidedCell again,
+             Benchmark(cell, problem, Label(cell) + " again", Heat::kOnly, {}, budget_ns));
   return Decide(JoinHeats(std::move(first.cell), std::move(again.cell)),
                 SelectionRules::Of(state_.settings));
 }
@@ -216,23 +236,29 @@ Result<ProcessorUse> CellTiming::ObserveProcessors() {
   return use;
 }
 
-Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, std::string_view label) {
+Result<std::optional<double>> CellTiming::ShareOfOtherPrograms(std::string_view label) {
+  Result<ProcessorUse> use = ObserveProcessors();
+  auto record = StepRecord<ProcessorUse>::FromStatus(use ? Status{} : Propagate(use));
+  if (use) record.message = std::move(*use);
+  COTUNE_TRY(const auto all, ExchangeRecords(state_.parts.exchange, std::string(label), record, 0,
+                                             DeadlineAfter(state_.parts.clock.now_ns(),
+                                                           state_.settings.warm_timeout_ns)));
+  now_ns_ = all.elapsed_ns;
+  if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
+  if (std::optional<Error> failure = all.FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
+  std::vector<ProcessorUse> ranks;
+  for (const auto& each : all.records) ranks.push_back(each.message);
+  return ForeignShare(ranks);
+}
+
+Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, std::string_view label,
+                                            std::optional<double> share_before) {
   // GPUs measure by themselves: the processors matter to the host's part of a call only.
   if (start_mode_ != StartMode::kDevice) {
-    Result<ProcessorUse> use = ObserveProcessors();
-    auto record = StepRecord<ProcessorUse>::FromStatus(use ? Status{} : Propagate(use));
-    if (use) record.message = std::move(*use);
-    COTUNE_TRY(const auto all, ExchangeRecords(state_.parts.exchange, std::string(label), record, 0,
-                                               DeadlineAfter(state_.parts.clock.now_ns(),
-                                                             state_.settings.warm_timeout_ns)));
-    now_ns_ = all.elapsed_ns;
-    if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
-    if (std::optional<Error> failure = all.FirstFailure()) {
-      return tl::make_unexpected(std::move(*failure));
-    }
-    std::vector<ProcessorUse> ranks;
-    for (const auto& each : all.records) ranks.push_back(each.message);
-    const std::optional<double> share = ForeignShare(ranks);
+    COTUNE_TRY(const std::optional<double> now, ShareOfOtherPrograms(label));
+    const std::optional<double> share = std::max(now, share_before);
     if (share > kForeignShareMax) {
       return fmt::format("other programs used {:.0f} % of the processors", 100 * *share);
     }
@@ -242,42 +268,105 @@ Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, std::str
                      decided.winner->id.text(), 100 * kSteadyWidth);
 }
 
-Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
-                                    std::optional<int64_t> end_ns, DecidedCell& decided) {
-  // A cell that is begun is measured well enough to be decided.
-  const bool has_decided = !has_short_samples_;
-  const auto is_budget_spent = [&] {
-    return has_decided ? end_ns && now_ns_ >= *end_ns : IsBudgetSpent();
-  };
-  if (!decided.winner || is_budget_spent()) return {};
-  COTUNE_TRY(const bool has_combinations, CallCombinations(cell, problem, decided));
-  // The combinations were compiled within the budget of the cell.
-  if (!has_combinations || cell.callers.empty() || is_budget_spent()) return {};
-  COTUNE_TRY(
-      DecidedCell second,
-      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_),
-                has_only_qualified_ ? Heat::kSecondOfTwo : Heat::kOnly, decided.cell.verdicts,
-                end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
-  // A cell has no winner where nothing of its second heat has a time: that of the first heat is
-  // among what no longer runs.
-  decided = Decide(JoinHeats(std::move(decided.cell), std::move(second.cell)),
-                   SelectionRules::Of(state_.settings));
+Status CellTiming::RaceFirstHeats() {
+  std::vector<TuneCell*> cells;
+  for (TuneCell& cell : cells_) {
+    if (HasTwoHeats(cell)) cells.push_back(&cell);
+  }
+  // A cell alone has nothing to compile its combinations together with.
+  if (cells.size() < 2) return {};
+  const bool is_judged = JudgesSteadiness();
+  if (is_judged) begins_ = {TimesNow()};
+  uint64_t kept_bytes = 0;
+  for (size_t i = 0; i < cells.size() && !IsBudgetSpent(); ++i) {
+    // The heats that are left, one or two of each cell, share what is left of the budget.
+    const auto heats_left = static_cast<int64_t>(cells_.size() + cells.size() - 2 * i);
+    const bool has_budget = state_.settings.budget_ns > 0;
+    const int64_t budget_ns = has_budget ? std::max<int64_t>(1, BudgetLeftNs() / heats_left) : 0;
+    COTUNE_RETURN_IF_ERROR(RaceFirstHeat(*cells[i], cells[i]->place.problem(), budget_ns));
+    KeepOrFreeOperands(*cells[i], kept_bytes);
+  }
+  if (is_judged && start_mode_ != StartMode::kDevice) {
+    COTUNE_TRY(share_during_first_heats_, ShareOfOtherPrograms("first heats processors"));
+  }
+  return IsBudgetSpent() ? Status{} : CallCombinations(cells, "cells compiled");
+}
+
+Status CellTiming::RaceFirstHeat(TuneCell& cell, const Problem& problem, int64_t budget_ns) {
+  const ScopedSpan span(state_.parts.observer, SpanKind::kCell, ToText(problem),
+                        ToText(problem.cls));
+  COTUNE_TRY(DecidedCell decided,
+             Benchmark(cell, problem, Label(cell), Heat::kFirstOfTwo, {}, budget_ns));
+  cell.first_heat = FirstHeat{std::move(decided), has_only_qualified_, has_short_samples_};
   return {};
 }
 
-Result<bool> CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
-                                          const DecidedCell& first) {
-  TuneParts& parts = state_.parts;
-  const MultiTemplate& node = *cell.place.node;
-  std::vector<std::unique_ptr<ChoiceCaller>> combined;
-  std::vector<ChoiceCaller*> to_compile;
-  for (const Choice& choice : node.CombineFastest(cell.place.hint_bytes, first.cell.verdicts)) {
-    auto caller = MakeCaller(parts.groups, node.program(), problem, choice);
-    if (!caller) continue;
-    to_compile.push_back(caller->get());
-    combined.push_back(std::move(*caller));
+void CellTiming::KeepOrFreeOperands(TuneCell& cell, uint64_t& kept_bytes) const {
+  if (cell.operands == nullptr) return;
+  const Program& program = cell.place.node->program();
+  const Problem problem = cell.place.problem();
+  const uint64_t bytes = CellOperands::AllocatedBytes(program, problem, cell.operands->copies());
+  // The operands of all symmetric cells lie in one region.
+  const bool is_symmetric = problem.cls.buffer_class == BufferClass::kSymmetric;
+  if (is_symmetric || kept_bytes + bytes > kKeptBytesMax) {
+    cell.operands.reset();
+  } else {
+    kept_bytes += bytes;
   }
-  if (combined.empty() && !has_only_qualified_) return false;
+}
+
+Result<DecidedCell> CellTiming::RaceBothHeats(TuneCell& cell, const Problem& problem,
+                                              std::optional<int64_t> end_ns) {
+  const bool is_alone = !cell.first_heat;
+  if (is_alone) {
+    const int64_t budget_ns = end_ns ? (*end_ns - now_ns_ + 1) / 2 : 0;
+    COTUNE_RETURN_IF_ERROR(RaceFirstHeat(cell, problem, budget_ns));
+  }
+  FirstHeat& first = *cell.first_heat;
+  has_short_samples_ = first.has_short_samples;
+  // A cell that is begun is measured well enough to be decided.
+  const auto is_budget_spent = [&] {
+    return first.has_short_samples ? IsBudgetSpent() : end_ns && now_ns_ >= *end_ns;
+  };
+  if (!first.decided.winner || is_budget_spent()) return std::move(first.decided);
+  if (is_alone) {
+    TuneCell* const only[] = {&cell};
+    COTUNE_RETURN_IF_ERROR(CallCombinations(only, Label(cell) + " compiled"));
+  }
+  // The combinations were compiled within the budget of the cell.
+  if (!first.has_second || cell.callers.empty() || is_budget_spent()) {
+    return std::move(first.decided);
+  }
+  const Heat heat = first.has_only_qualified ? Heat::kSecondOfTwo : Heat::kOnly;
+  COTUNE_TRY(DecidedCell second,
+             Benchmark(cell, problem, Label(cell) + " combined", heat, first.decided.cell.verdicts,
+                       end_ns ? std::max<int64_t>(1, *end_ns - now_ns_) : 0));
+  // A cell has no winner where nothing of its second heat has a time: that of the first heat is
+  // among what no longer runs.
+  return Decide(JoinHeats(std::move(first.decided.cell), std::move(second.cell)),
+                SelectionRules::Of(state_.settings));
+}
+
+Status CellTiming::CallCombinations(std::span<TuneCell* const> cells, const std::string& label) {
+  TuneParts& parts = state_.parts;
+  std::vector<std::vector<std::unique_ptr<ChoiceCaller>>> combined(cells.size());
+  std::vector<ChoiceCaller*> to_compile;
+  bool has_second = false;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const CellPlace& place = cells[i]->place;
+    if (!cells[i]->first_heat || !cells[i]->first_heat->decided.winner) continue;
+    FirstHeat& first = *cells[i]->first_heat;
+    for (const Choice& choice :
+         place.node->CombineFastest(place.hint_bytes, first.decided.cell.verdicts)) {
+      auto caller = MakeCaller(parts.groups, place.node->program(), place.problem(), choice);
+      if (!caller) continue;
+      to_compile.push_back(caller->get());
+      combined[i].push_back(std::move(*caller));
+    }
+    first.has_second = !combined[i].empty() || first.has_only_qualified;
+    has_second = has_second || first.has_second;
+  }
+  if (!has_second) return {};
   // The plans of the first heat are still there, so that what they have compiled is found, unless a
   // failure has made their group anew.
   const int64_t warm_timeout_ns = state_.settings.warm_timeout_ns;
@@ -288,30 +377,38 @@ Result<bool> CellTiming::CallCombinations(TuneCell& cell, const Problem& problem
                     parts.prepare_notes, [&parts] { return parts.observer.StopRequested(); });
   if (!ready) {
     // The thread whose call is stuck still uses them.
-    parts.watchdog->Keep(
-        std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(combined)));
+    parts.watchdog->Keep(std::make_shared<decltype(combined)>(std::move(combined)));
     return Propagate(ready);
   }
-  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
-    const Winner& winner = *first.winner;
-    const bool is_to_beat = caller->id() == winner.id || caller->id() == winner.fallback ||
-                            (winner.best_unfused && caller->id() == winner.best_unfused->id);
-    return !is_to_beat && !(has_only_qualified_ && IsStillRacing(first.cell, caller->id()));
-  });
-  std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i]->first_heat && cells[i]->first_heat->has_second) {
+      ReplaceCallers(*cells[i], std::move(combined[i]));
+    }
+  }
   // The meeting has time of its own: a rank that compiles for all of the time above would come too
   // late for the others.
-  COTUNE_RETURN_IF_ERROR(MeetAfterCompiling(
-      DeadlineAfter(std::max(parts.clock.now_ns(), ready_by_ns), warm_timeout_ns)));
-  return true;
+  return MeetAfterCompiling(
+      label, DeadlineAfter(std::max(parts.clock.now_ns(), ready_by_ns), warm_timeout_ns));
 }
 
-Status CellTiming::MeetAfterCompiling(int64_t deadline_ns) {
+void CellTiming::ReplaceCallers(TuneCell& cell,
+                                std::vector<std::unique_ptr<ChoiceCaller>> combined) {
+  const FirstHeat& first = *cell.first_heat;
+  const Winner& winner = *first.decided.winner;
+  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    const bool is_to_beat = caller->id() == winner.id || caller->id() == winner.fallback ||
+                            (winner.best_unfused && caller->id() == winner.best_unfused->id);
+    return !is_to_beat &&
+           !(first.has_only_qualified && IsStillRacing(first.decided.cell, caller->id()));
+  });
+  std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));
+}
+
+Status CellTiming::MeetAfterCompiling(const std::string& label, int64_t deadline_ns) {
   TuneParts& parts = state_.parts;
   const Status own = parts.observer.StopRequested() ? Status(TuneInterrupted()) : Status{};
-  COTUNE_TRY(const auto all,
-             ExchangeRecords(parts.exchange, fmt::format("cell {} compiled", cells_done_),
-                             StepRecord<Done>::FromStatus(own), 0, deadline_ns));
+  COTUNE_TRY(const auto all, ExchangeRecords(parts.exchange, label,
+                                             StepRecord<Done>::FromStatus(own), 0, deadline_ns));
   now_ns_ = all.elapsed_ns;
   if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
   return {};
@@ -332,6 +429,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
       .start_mode = start_mode_,
       .start_window_ns = state_.start_window_ns,
       .symmetric = region_,
+      .reference = cell.reference,
       .reset_callers =
           [this](BackendMember& member) {
             for (TuneCell& each : cells_) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +39,13 @@ class CellTiming final : public CellTimer {
   // The place is one of the cells, and is measured for the first time.
   Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) override;
 
+  // Races the first heats of all cells that have two, and then makes the choices of all second
+  // heats ready together: one after the other, each cell would wait for its slowest kernel, and the
+  // threads for work. Does nothing for fewer than two such cells. TimeCell goes on from there.
+  Status RaceFirstHeats();
+  // Returns true if the first heat of a cell has been raced, and the cell is not measured yet.
+  bool HasBegun(const MultiTemplate& node, uint64_t size_hint_bytes) const;
+
   // Whether the budget of all passes together is used up; by the time of the job, so alike on
   // all ranks.
   bool IsBudgetSpent() const { return state_.settings.budget_ns > 0 && BudgetLeftNs() <= 0; }
@@ -67,8 +75,15 @@ class CellTiming final : public CellTimer {
   // A choice that failed is not tried a second time: it may have waited for a whole timeout.
   static void DropFailedCallers(TuneCell& cell, const CellResult& result);
   // Returns why the times of the cell that was just measured are unsteady; "" if they are not.
-  // Collective, and equal on all ranks.
-  Result<std::string> WhyUnsteady(const DecidedCell& decided, std::string_view label);
+  // `share_before`: what other programs used while its first heat was raced. Collective, and equal
+  // on all ranks.
+  Result<std::string> WhyUnsteady(const DecidedCell& decided, std::string_view label,
+                                  std::optional<double> share_before);
+  // Returns the share of the processors that other programs have used, as far back as
+  // ObserveProcessors knows; nothing if that is not known. Collective, and equal on all ranks.
+  Result<std::optional<double>> ShareOfOtherPrograms(std::string_view label);
+  // Cells are judged by their steadiness; the same on all ranks.
+  bool JudgesSteadiness() const;
   // Returns how the processors were used since the latest of `begins_` for which they have been
   // observed for long enough. If there is none, waits until they have been observed for long
   // enough since the first: otherwise a tune of one short cell would not see any load. The times
@@ -76,21 +91,31 @@ class CellTiming final : public CellTimer {
   // to stop.
   Result<ProcessorUse> ObserveProcessors();
   ProcessorTimes TimesNow() const;
-  // Runs the second heat of a program whose choices are too many combinations for one, and decides
-  // the cell anew. Does nothing if the first heat has no winner, or has decided and no combination
-  // is left, or if the budget is spent at the beginning or by compiling: that of all cells if the
-  // first heat has short samples alone, and else that of the cell, which ends at `end_ns`, on the
-  // clock of now_ns_.
-  Status RaceCombinations(TuneCell& cell, const Problem& problem, std::optional<int64_t> end_ns,
-                          DecidedCell& decided);
-  // Makes the callers of the second heat ready: the combinations, and those that they have to beat,
-  // the winner of the first heat, its best unfused choice and the default; if the first heat had
-  // short samples alone, all that it has not eliminated. They replace those of the first heat.
-  // Returns false, and changes nothing, if there is no combination and the first heat has decided.
-  Result<bool> CallCombinations(TuneCell& cell, const Problem& problem, const DecidedCell& first);
+  static bool HasTwoHeats(const TuneCell& cell);
+  // The beginning of the names of the cell's steps.
+  std::string Label(const TuneCell& cell) const;
+  // Races the first heat, and keeps what it leaves in the cell. budget_ns: as in Benchmark.
+  Status RaceFirstHeat(TuneCell& cell, const Problem& problem, int64_t budget_ns);
+  // Frees the operands of a cell between its heats if those of all cells would take too much. Alike
+  // on all ranks.
+  void KeepOrFreeOperands(TuneCell& cell, uint64_t& kept_bytes) const;
+  // Races the heats of a cell that has two, without the first if that was raced before, and decides
+  // the cell. There is no second heat if the first one has no winner, or has decided and no
+  // combination is left, or if the budget is spent at the beginning or by compiling: that of all
+  // cells if the first heat has short samples alone, and else that of the cell, which ends at
+  // `end_ns`, on the clock of now_ns_.
+  Result<DecidedCell> RaceBothHeats(TuneCell& cell, const Problem& problem,
+                                    std::optional<int64_t> end_ns);
+  // Makes the callers of the second heats of these cells ready, all of them at a time, on several
+  // threads. They replace those of the first heats. Collective; `label` names the step.
+  Status CallCombinations(std::span<TuneCell* const> cells, const std::string& label);
+  // Of the first heat's callers keeps those that the combinations have to beat, the winner, its
+  // best unfused choice and the default; if the first heat had short samples alone, all that it has
+  // not eliminated.
+  static void ReplaceCallers(TuneCell& cell, std::vector<std::unique_ptr<ChoiceCaller>> combined);
   // Waits for the ranks, which compile for different times. kInterrupted on all of them where one
   // was asked to stop.
-  Status MeetAfterCompiling(int64_t deadline_ns);
+  Status MeetAfterCompiling(const std::string& label, int64_t deadline_ns);
   // Says, once a tune, that the ranks no longer begin at a common time.
   // where: the cell in the user's words.
   void WarnOfBusyProcessors(const std::string& where, const CellResult& cell);
@@ -107,6 +132,8 @@ class CellTiming final : public CellTimer {
   int32_t cells_done_ = 0;
   bool has_only_qualified_ = false;  // the latest heat, as CellBenchmark reports
   bool has_short_samples_ = false;   // the same
+  // The share of the processors that other programs used during RaceFirstHeats.
+  std::optional<double> share_during_first_heats_;
   // At the beginning of this measurement and of those before it, as far back as ObserveProcessors
   // needs them.
   std::deque<ProcessorTimes> begins_;

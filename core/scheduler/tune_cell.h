@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/benchmark/cell_operands.h"
+#include "core/benchmark/reference_results.h"
 #include "core/choice/choice_caller.h"
 #include "core/choice/multi_template.h"
 
@@ -21,10 +23,22 @@ struct CellPlace {
   Problem problem() const { return node->ProblemAt(hint_bytes); }
 };
 
+// What the first of two heats has left; equal on all ranks but for the cell's callers.
+struct FirstHeat {
+  DecidedCell decided;
+  bool has_only_qualified = false;  // as CellBenchmark reports
+  bool has_short_samples = false;   // the same
+  // The callers of the cell are those of the second heat. False: there is none.
+  bool has_second = false;
+};
+
 struct TuneCell {
   CellPlace place;
+  // The right results of its program; nullptr: a single collective, or too large to be kept.
+  std::shared_ptr<ReferenceResults> reference{};
   std::vector<std::unique_ptr<ChoiceCaller>> callers{};  // none once it is measured
   std::unique_ptr<CellOperands> operands{};              // the last heat's, until it is measured
+  std::optional<FirstHeat> first_heat{};
 };
 
 }  // namespace cotune

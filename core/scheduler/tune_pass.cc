@@ -22,6 +22,14 @@
 #include "fmt/ranges.h"
 
 namespace cotune {
+namespace {
+
+// Bytes of right results that a rank keeps before their cells are measured. The cells beyond it
+// evaluate theirs when it is their turn.
+constexpr uint64_t kEvaluatedBytesMax = uint64_t{256} << 20;
+
+}  // namespace
+
 TunePass::TunePass(TuneState& state, size_t first)
     : state_(state),
       parts_(state.parts),
@@ -176,9 +184,27 @@ Status TunePass::Precompile() {
       callers.push_back(cell.callers.back().get());
     }
   }
-  return PrecompileAll(callers, settings_.precompile_threads, WarmDeadlineNs(),
-                       {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog,
-                       parts_.prepare_notes, [this] { return parts_.observer.StopRequested(); });
+  return PrecompileAll(
+      callers, settings_.precompile_threads, WarmDeadlineNs(),
+      {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog, parts_.prepare_notes,
+      [this] { return parts_.observer.StopRequested(); }, EvaluationsOfCells());
+}
+
+std::vector<std::function<void()>> TunePass::EvaluationsOfCells() {
+  std::vector<std::function<void()>> evaluations;
+  uint64_t bytes = 0;
+  for (TuneCell& cell : cells_) {
+    const Program& program = cell.place.node->program();
+    if (program.is_single_collective()) continue;
+    const uint64_t rows = program.RowsAt(cell.place.problem());
+    bytes += ReferenceResults::BytesFor(program, rows);
+    if (bytes > kEvaluatedBytesMax) break;
+    cell.reference = std::make_shared<ReferenceResults>(program, rows, parts_.exchange.rank());
+    for (uint32_t kind = 0; kind < CellOperands::kDataKinds; ++kind) {
+      evaluations.push_back([reference = cell.reference, kind] { reference->Evaluate(kind); });
+    }
+  }
+  return evaluations;
 }
 
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
@@ -294,9 +320,10 @@ std::vector<CellPlace> TunePass::PlacesInOrder() const {
 
 Status TunePass::Benchmark() {
   CellTiming timing(state_, watchdog_, cells_, symmetric_.get(), start_mode_, begin_ns_);
+  COTUNE_RETURN_IF_ERROR(timing.RaceFirstHeats());
   for (const CellPlace& place : PlacesInOrder()) {
     if (place.node->has_timings(place.hint_bytes) || IsForced(place)) continue;
-    if (timing.IsBudgetSpent()) {
+    if (timing.IsBudgetSpent() && !timing.HasBegun(*place.node, place.hint_bytes)) {
       ++state_.outcome.skipped_cells;
       continue;
     }

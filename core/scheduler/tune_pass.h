@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -40,6 +41,8 @@ class TunePass {
   // Memory for the operands of all symmetric cells, where there are any.
   Status MakeSymmetricRegion();
   Status Precompile();
+  // Returns tasks that evaluate the right results of the cells, and gives the cells what they fill.
+  std::vector<std::function<void()>> EvaluationsOfCells();
   Status Warm();
   // False: ranks missed the window.
   Result<bool> PreSync();
