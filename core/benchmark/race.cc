@@ -167,22 +167,24 @@ double Race::IndifferenceNow() const {
   return percent / 100;
 }
 
-std::vector<size_t> Race::Limited() const {
-  std::vector<size_t> limited;
-  size_t fastest_unchanged = SIZE_MAX;
+size_t Race::FastestUnchanged() const {
+  size_t fastest = SIZE_MAX;
   for (const size_t i : Racing()) {
-    if (choices_[i].changes_form) {
-      limited.push_back(i);
-      continue;
-    }
-    if (!rules_.limits_all_forms || choices_[i].samples_ns.empty()) continue;
-    const bool is_fastest =
-        fastest_unchanged == SIZE_MAX ||
-        choices_[i].interval.median_ns < choices_[fastest_unchanged].interval.median_ns;
-    if (is_fastest) fastest_unchanged = i;
-    if (i != default_index_) limited.push_back(i);
+    if (choices_[i].changes_form || choices_[i].samples_ns.empty()) continue;
+    const bool is_faster = fastest == SIZE_MAX ||
+                           choices_[i].interval.median_ns < choices_[fastest].interval.median_ns;
+    if (is_faster) fastest = i;
   }
-  std::erase(limited, fastest_unchanged);
+  return fastest;
+}
+
+std::vector<size_t> Race::Limited() const {
+  std::vector<size_t> limited = Racing();
+  const size_t fastest_unchanged = FastestUnchanged();
+  std::erase_if(limited, [&](size_t i) {
+    if (!rules_.limits_all_forms) return !choices_[i].changes_form;
+    return i == default_index_ || i == fastest_unchanged;
+  });
   return limited;
 }
 
@@ -224,8 +226,10 @@ bool Race::Decided() const {
       50.0 * static_cast<double>(best.high_ns - best.low_ns) / static_cast<double>(best.median_ns);
   if (half_width_percent <= kLeaderIntervalPercent) return true;
   const std::vector<size_t> racing = Racing();
-  const bool is_by_default = std::all_of(
-      racing.begin(), racing.end(), [&](size_t i) { return i == leader || i == default_index_; });
+  const size_t to_beat = rules_.limits_all_forms ? FastestUnchanged() : default_index_;
+  const bool is_by_default = std::all_of(racing.begin(), racing.end(), [&](size_t i) {
+    return i == leader || i == default_index_ || i == to_beat;
+  });
   const double rounds_by_default = rules_.turns_by_default * rules_.min_rounds;
   if (is_by_default && counted_rounds() >= rounds_by_default) return true;
   const double zone_ns = static_cast<double>(best.median_ns) * (1 + rules_.noise_percent / 100);

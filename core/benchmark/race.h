@@ -56,9 +56,10 @@ struct RaceRules {
   // percent from that in a longer one.
   double qualifying_margin_percent = 5.0;
   std::vector<Indifference> indifference = {};  // ascending
-  // After so many x min_rounds rounds, the race ends if the leader and the default alone are left:
-  // the default wins unless the samples show that it is slower, and most of those to come would
-  // show no more than these. Infinite: it goes on.
+  // After so many x min_rounds rounds, the race ends if the leader and those that it has to beat
+  // alone are left, which are the default and, with limits_all_forms, the fastest choice of the
+  // unchanged form. Either wins unless the samples show that it is slower, and most of those to
+  // come would show no more than these. Infinite: the race goes on.
   double turns_by_default = std::numeric_limits<double>::infinity();
 };
 
@@ -135,6 +136,9 @@ class Race {
   void EliminateBeyondLimit();
   // The choices that rules.limits bound.
   std::vector<size_t> Limited() const;
+  // The racing choice of the unchanged form with the smallest median; SIZE_MAX when none has a
+  // sample.
+  size_t FastestUnchanged() const;
   // The low end of the 99 % interval of the median over rounds of a's time by b's; 0 with fewer
   // than min_rounds rounds in which both have a sample.
   double PairedSlowdown(const Standing& a, const Standing& b) const;

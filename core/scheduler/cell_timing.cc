@@ -1,16 +1,13 @@
 #include "core/scheduler/cell_timing.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/counted.h"
-#include "core/base/usable_processors.h"
 #include "core/benchmark/cell_benchmark.h"
 #include "core/choice/choice_lists.h"
 #include "core/choice/precompile.h"
@@ -21,14 +18,8 @@
 namespace cotune {
 namespace {
 
-// The times of processors move in steps of this length as a rule.
-constexpr std::chrono::milliseconds kObservationPause{10};
-// Times that show too little after 0.3 s, longer than any number of processors needs, do not
-// advance: some sandboxes publish constant ones.
-constexpr int kObservationPausesMax = 30;
-
-// Bytes of operands, on the device, that cells keep between their heats. Those of other cells are
-// made anew, which takes the time of writing them.
+// Bytes of operands, on the device, that cells keep between their heats. Other cells make theirs
+// anew, which takes the time of writing them.
 constexpr uint64_t kKeptBytesMax = uint64_t{512} << 20;
 
 // Returns whether the race of the cell has ended before the choice was eliminated.
@@ -132,7 +123,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   const int64_t end_ns = now_ns_ + budget_ns;
   const bool is_judged = JudgesSteadiness();
   const auto share_before = cell.first_heat ? share_during_first_heats_ : std::nullopt;
-  if (is_judged) begins_.push_back(TimesNow());
+  if (is_judged) processors_.Begin();
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (!decided.winner) return decided;
   if (decided.cell.is_unsteady) {
@@ -147,7 +138,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
   const bool has_budget = budget_ns == 0 || now_ns_ < end_ns;
   bool is_cut = false;
   if (has_budget && !cell.callers.empty()) {
-    begins_ = {TimesNow()};  // the load during the first measurement no longer counts
+    processors_.Restart();  // the load during the first measurement no longer counts
     COTUNE_TRY(decided, MeasureAgain(cell, problem, std::move(decided),
                                      budget_ns == 0 ? 0 : end_ns - now_ns_));
     if (!decided.winner) return decided;
@@ -208,56 +199,11 @@ Result<DecidedCell> CellTiming::MeasureAgain(TuneCell& cell, const Problem& prob
                 SelectionRules::Of(state_.settings));
 }
 
-ProcessorTimes CellTiming::TimesNow() const {
-  const auto& read = state_.parts.processor_times;
-  return read == nullptr ? ProcessorTimes{} : read().value_or(ProcessorTimes{});
-}
-
-Result<ProcessorUse> CellTiming::ObserveProcessors() {
-  ProcessorUse use{.usable = UsableProcessors()};
-  ProcessorTimes now = TimesNow();
-  const auto is_long_ago = [&](const ProcessorTimes& times) {
-    return IsObserved(use.usable, now.capacity_ns - times.capacity_ns);
-  };
-  for (int pauses = 0; state_.has_advancing_times && !is_long_ago(begins_.front()); ++pauses) {
-    if (state_.parts.observer.StopRequested()) return TuneInterrupted();
-    if (pauses == kObservationPausesMax) {
-      state_.has_advancing_times = false;
-      break;
-    }
-    std::this_thread::sleep_for(kObservationPause);
-    now = TimesNow();
-  }
-  while (begins_.size() > 1 && is_long_ago(begins_[1])) begins_.pop_front();
-  const ProcessorTimes& before = begins_.front();
-  use.own_ns = now.own_ns - before.own_ns;
-  use.busy_ns = now.busy_ns - before.busy_ns;
-  use.capacity_ns = now.capacity_ns - before.capacity_ns;
-  return use;
-}
-
-Result<std::optional<double>> CellTiming::ShareOfOtherPrograms(std::string_view label) {
-  Result<ProcessorUse> use = ObserveProcessors();
-  auto record = StepRecord<ProcessorUse>::FromStatus(use ? Status{} : Propagate(use));
-  if (use) record.message = std::move(*use);
-  COTUNE_TRY(const auto all, ExchangeRecords(state_.parts.exchange, std::string(label), record, 0,
-                                             DeadlineAfter(state_.parts.clock.now_ns(),
-                                                           state_.settings.warm_timeout_ns)));
-  now_ns_ = all.elapsed_ns;
-  if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
-  if (std::optional<Error> failure = all.FirstFailure()) {
-    return tl::make_unexpected(std::move(*failure));
-  }
-  std::vector<ProcessorUse> ranks;
-  for (const auto& each : all.records) ranks.push_back(each.message);
-  return ForeignShare(ranks);
-}
-
 Result<std::string> CellTiming::WhyUnsteady(const DecidedCell& decided, std::string_view label,
                                             std::optional<double> share_before) {
   // GPUs measure by themselves: the processors matter to the host's part of a call only.
   if (start_mode_ != StartMode::kDevice) {
-    COTUNE_TRY(const std::optional<double> now, ShareOfOtherPrograms(label));
+    COTUNE_TRY(const std::optional<double> now, processors_.ShareOfOtherPrograms(label, now_ns_));
     const std::optional<double> share = std::max(now, share_before);
     if (share > kForeignShareMax) {
       return fmt::format("other programs used {:.0f} % of the processors", 100 * *share);
@@ -276,25 +222,27 @@ Status CellTiming::RaceFirstHeats() {
   // A cell alone has nothing to compile its combinations together with.
   if (cells.size() < 2) return {};
   const bool is_judged = JudgesSteadiness();
-  if (is_judged) begins_ = {TimesNow()};
+  if (is_judged) processors_.Restart();
   uint64_t kept_bytes = 0;
   for (size_t i = 0; i < cells.size() && !IsBudgetSpent(); ++i) {
     // The heats that are left, one or two of each cell, share what is left of the budget.
     const auto heats_left = static_cast<int64_t>(cells_.size() + cells.size() - 2 * i);
     const bool has_budget = state_.settings.budget_ns > 0;
     const int64_t budget_ns = has_budget ? std::max<int64_t>(1, BudgetLeftNs() / heats_left) : 0;
-    COTUNE_RETURN_IF_ERROR(RaceFirstHeat(*cells[i], cells[i]->place.problem(), budget_ns));
+    const Problem problem = cells[i]->place.problem();
+    const ScopedSpan span(state_.parts.observer, SpanKind::kCell, ToText(problem),
+                          ToText(problem.cls));
+    COTUNE_RETURN_IF_ERROR(RaceFirstHeat(*cells[i], problem, budget_ns));
     KeepOrFreeOperands(*cells[i], kept_bytes);
   }
   if (is_judged && start_mode_ != StartMode::kDevice) {
-    COTUNE_TRY(share_during_first_heats_, ShareOfOtherPrograms("first heats processors"));
+    COTUNE_TRY(share_during_first_heats_,
+               processors_.ShareOfOtherPrograms("first heats processors", now_ns_));
   }
   return IsBudgetSpent() ? Status{} : CallCombinations(cells, "cells compiled");
 }
 
 Status CellTiming::RaceFirstHeat(TuneCell& cell, const Problem& problem, int64_t budget_ns) {
-  const ScopedSpan span(state_.parts.observer, SpanKind::kCell, ToText(problem),
-                        ToText(problem.cls));
   COTUNE_TRY(DecidedCell decided,
              Benchmark(cell, problem, Label(cell), Heat::kFirstOfTwo, {}, budget_ns));
   cell.first_heat = FirstHeat{std::move(decided), has_only_qualified_, has_short_samples_};

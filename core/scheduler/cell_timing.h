@@ -3,7 +3,6 @@
 #define COTUNE_CORE_SCHEDULER_CELL_TIMING_H_
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,9 +12,9 @@
 
 #include "core/backend/call_watchdog.h"
 #include "core/backend/symmetric_region.h"
-#include "core/base/processor_times.h"
 #include "core/benchmark/race_loop.h"
 #include "core/choice/multi_template.h"
+#include "core/scheduler/processor_watch.h"
 #include "core/scheduler/tune_cell.h"
 #include "core/scheduler/tune_state.h"
 
@@ -34,7 +33,8 @@ class CellTiming final : public CellTimer {
         region_(region),
         start_mode_(start_mode),
         begin_ns_(begin_ns),
-        now_ns_(begin_ns) {}
+        now_ns_(begin_ns),
+        processors_(state) {}
 
   // The place is one of the cells, and is measured for the first time.
   Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) override;
@@ -79,18 +79,8 @@ class CellTiming final : public CellTimer {
   // on all ranks.
   Result<std::string> WhyUnsteady(const DecidedCell& decided, std::string_view label,
                                   std::optional<double> share_before);
-  // Returns the share of the processors that other programs have used, as far back as
-  // ObserveProcessors knows; nothing if that is not known. Collective, and equal on all ranks.
-  Result<std::optional<double>> ShareOfOtherPrograms(std::string_view label);
   // Cells are judged by their steadiness; the same on all ranks.
   bool JudgesSteadiness() const;
-  // Returns how the processors were used since the latest of `begins_` for which they have been
-  // observed for long enough. If there is none, waits until they have been observed for long
-  // enough since the first: otherwise a tune of one short cell would not see any load. The times
-  // are 0 or too short if this system publishes none that advance. kInterrupted if the user asked
-  // to stop.
-  Result<ProcessorUse> ObserveProcessors();
-  ProcessorTimes TimesNow() const;
   static bool HasTwoHeats(const TuneCell& cell);
   // The beginning of the names of the cell's steps.
   std::string Label(const TuneCell& cell) const;
@@ -109,9 +99,9 @@ class CellTiming final : public CellTimer {
   // Makes the callers of the second heats of these cells ready, all of them at a time, on several
   // threads. They replace those of the first heats. Collective; `label` names the step.
   Status CallCombinations(std::span<TuneCell* const> cells, const std::string& label);
-  // Of the first heat's callers keeps those that the combinations have to beat, the winner, its
-  // best unfused choice and the default; if the first heat had short samples alone, all that it has
-  // not eliminated.
+  // Replaces the callers of the first heat that do not race again. The combinations race against
+  // the winner, its best unfused choice and the default; if the first heat had short samples alone,
+  // against all that it has not eliminated.
   static void ReplaceCallers(TuneCell& cell, std::vector<std::unique_ptr<ChoiceCaller>> combined);
   // Waits for the ranks, which compile for different times. kInterrupted on all of them where one
   // was asked to stop.
@@ -134,9 +124,7 @@ class CellTiming final : public CellTimer {
   bool has_short_samples_ = false;   // the same
   // The share of the processors that other programs used during RaceFirstHeats.
   std::optional<double> share_during_first_heats_;
-  // At the beginning of this measurement and of those before it, as far back as ObserveProcessors
-  // needs them.
-  std::deque<ProcessorTimes> begins_;
+  ProcessorWatch processors_;
 };
 
 }  // namespace cotune

@@ -23,7 +23,7 @@ struct CellPlace {
   Problem problem() const { return node->ProblemAt(hint_bytes); }
 };
 
-// What the first of two heats has left; equal on all ranks but for the cell's callers.
+// The result of the first of two heats; equal on all ranks.
 struct FirstHeat {
   DecidedCell decided;
   bool has_only_qualified = false;  // as CellBenchmark reports
