@@ -91,6 +91,7 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
   if (!settings) return console.PrintError(settings.error());
   // It measures every choice, and runs no call.
   settings->values.force = {};
+  settings->values.neighbour_pruning = false;
   const Result<std::optional<LaunchContext>> context = FindRank(flags.ranks, process);
   if (!context) return console.PrintError(context.error());
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);

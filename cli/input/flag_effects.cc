@@ -99,6 +99,7 @@ constexpr std::array kUses = {
     NamedUse{"noise_percent", SettingUse::kMeasuring},
     NamedUse{"keep_unsteady", SettingUse::kMeasuring},
     NamedUse{"sample_time", SettingUse::kMeasuring},
+    NamedUse{"neighbour_pruning", SettingUse::kPruning},
     NamedUse{"numerics", SettingUse::kForms},
     NamedUse{"collective_fusion_enabled", SettingUse::kForms},
     NamedUse{"custom_op_fusion_types", SettingUse::kForms},
@@ -122,6 +123,9 @@ std::string_view WhyIdle(std::string_view command, SettingUse use) {
   switch (use) {
     case SettingUse::kMeasuring:
       return measures ? "" : "this command measures nothing";
+    case SettingUse::kPruning:
+      if (command == "bench") return "every choice is measured";
+      return command == "tune" ? "" : "this command measures nothing";
     case SettingUse::kCheckingCalls:
       return measures ? "" : "this command runs no collective";
     case SettingUse::kForms:

@@ -20,6 +20,7 @@ Status CheckFlagsAct(const CommandLine& line);
 // The part of a command that a setting acts on.
 enum class SettingUse : uint8_t {
   kMeasuring,      // a race
+  kPruning,        // which choices race
   kCalls,          // a call into a plugin, which may not return
   kCheckingCalls,  // calls of NCCL
   kForms,          // which choices and forms are listed; measurements by other rules do not count

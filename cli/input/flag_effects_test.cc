@@ -137,6 +137,7 @@ constexpr std::array kRows = {
     Row{"noise_percent", "1", /*                              */ "++mmmmm++"},
     Row{"keep_unsteady", "on", /*                             */ "++mmmmm++"},
     Row{"sample_time", "1ms", /*                              */ "++mmmmm++"},
+    Row{"neighbour_pruning", "off", /*                        */ "+bmmmmm++"},
     Row{"numerics", "same", /*                                */ "+++l+++++"},
     Row{"collective_fusion_enabled", "off", /*                */ "+++l+++++"},
     Row{"enable_custom_op_fusion", "off", /*                  */ "+++l+++++"},

@@ -67,6 +67,8 @@ TEST(ExplanationTest, RefusalsOfOneReasonAreListedTogetherWithTheCountOfTheOther
   for (const char* name : {"a", "b", "c", "d"}) {
     entry.cell.refusals.push_back({name, "four of one reason"});
   }
+  entry.cell.refusals.push_back(
+      {"host/slow", "not raced: 3.1 and 2.7 times the winner's time at 512 and 2048 bytes"});
   TunedDatabase database;
   database.Put(entry);
   const std::string text =
@@ -78,6 +80,8 @@ TEST(ExplanationTest, RefusalsOfOneReasonAreListedTogetherWithTheCountOfTheOther
       no device
     a, b, c and 1 more (4 in all)
       four of one reason
+    host/slow
+      not raced: 3.1 and 2.7 times the winner's time at 512 and 2048 bytes
 )");
 }
 

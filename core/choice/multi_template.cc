@@ -100,6 +100,16 @@ std::vector<Refusal> MultiTemplate::RefuseSetAside(uint64_t size_hint_bytes,
   return refusals;
 }
 
+MeasuringOrder MultiTemplate::OrderOfMeasuring() const {
+  if (!program_.is_single_collective()) return {size_hints_bytes_, {}};
+  return OrderOfSizes(size_hints_bytes_);
+}
+
+std::vector<Refusal> MultiTemplate::RefuseSlow(uint64_t size_hint_bytes) const {
+  if (!program_.is_single_collective()) return {};
+  return RefuseSlowChoices(lists_.at(size_hint_bytes).list, size_hint_bytes, cells_);
+}
+
 Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_bytes,
                                                          CellTimer& timer) {
   const auto found = cells_.find(size_hint_bytes);

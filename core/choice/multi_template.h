@@ -10,6 +10,7 @@
 
 #include "core/backend/backend_groups.h"
 #include "core/choice/choice_lists.h"
+#include "core/choice/neighbour_pruning.h"
 #include "core/database/known_cells.h"
 #include "core/problem/program.h"
 #include "core/selection/measured_winners.h"
@@ -27,7 +28,7 @@ class CellTimer {
 };
 
 // One node of the tuned graph. Not thread-safe. Laziness is safe across ranks because only the
-// scheduler asks for timings, in node order.
+// scheduler asks for timings, in an order that is the same on all of them.
 class MultiTemplate {
  public:
   // size_hints_bytes: at least one; rounded down to whole rows (elements of a single collective),
@@ -69,6 +70,13 @@ class MultiTemplate {
   // family (leading_choices.h) was slower than others.
   std::vector<Refusal> RefuseSetAside(uint64_t size_hint_bytes,
                                       std::span<const Verdict> verdicts) const;
+
+  // The order in which the sizes are measured (neighbour_pruning.h); ascending for programs, whose
+  // sizes learn nothing from each other.
+  MeasuringOrder OrderOfMeasuring() const;
+  // Refuses the choices of a hint that do not race, because they were slow at the sizes around it
+  // (RefuseSlowChoices); none of a program. ListChoices has been called for the hint.
+  std::vector<Refusal> RefuseSlow(uint64_t size_hint_bytes) const;
 
   // The timer measures a cell the first time that it is asked for; afterwards the result is cached.
   // A failure is not cached, because it ends the tune.

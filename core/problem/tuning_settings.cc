@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, std::string>> TuningSettings::AgreedValues() 
       {"noise_percent", text(noise_percent)},
       {"keep_unsteady", text(keep_unsteady)},
       {"sample_ns", text(sample_ns)},
+      {"neighbour_pruning", text(neighbour_pruning)},
       {"numerics", std::string(Name(numerics))},
       {"collective_fusion_enabled", text(fusion.enabled)},
       {"custom_op_fusion_types", FusionTypesText(fusion.types)},

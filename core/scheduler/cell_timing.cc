@@ -103,6 +103,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const Problem problem = place.problem();
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
+  std::vector<Refusal> slow = DropSlowCallers(*cell);
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
   cell->operands.reset();
   cell->reference.reset();
@@ -111,6 +112,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   }
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
+  std::move(slow.begin(), slow.end(), std::back_inserter(decided->cell.refusals));
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
     decided->cell.refusals.push_back(std::move(refusal));
   }
@@ -176,6 +178,17 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   decided = Decide(std::move(decided->cell), SelectionRules::Of(state_.settings));
   if (decided->winner) decided->winner->why = WhyShortSamplesWin(*decided->winner);
   return decided;
+}
+
+std::vector<Refusal> CellTiming::DropSlowCallers(TuneCell& cell) const {
+  if (!state_.settings.neighbour_pruning) return {};
+  std::vector<Refusal> slow = cell.place.node->RefuseSlow(cell.place.hint_bytes);
+  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    return std::any_of(slow.begin(), slow.end(), [&](const Refusal& refusal) {
+      return refusal.choice == caller->id().text();
+    });
+  });
+  return slow;
 }
 
 void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {

@@ -8,6 +8,7 @@
 #include "core/benchmark/operand_buffers.h"
 #include "core/choice/choice_lists.h"
 #include "core/choice/forced_collectives.h"
+#include "core/choice/neighbour_pruning.h"
 #include "core/choice/precompile.h"
 #include "core/choice/winner_check.h"
 #include "core/ranks/step_record.h"
@@ -302,19 +303,31 @@ Status TunePass::CheckChoices() {
   return {};
 }
 
+std::vector<CellPlace> TunePass::PlacesInOrder() const {
+  std::vector<CellPlace> first;
+  std::vector<CellPlace> rest;
+  for (size_t i = first_; i < state_.nodes.size(); ++i) {
+    MultiTemplate& node = *state_.nodes[i];
+    const MeasuringOrder order = settings_.neighbour_pruning
+                                     ? node.OrderOfMeasuring()
+                                     : MeasuringOrder{node.size_hints_bytes(), {}};
+    for (const uint64_t hint : order.first) first.push_back({&node, hint});
+    for (const uint64_t hint : order.rest) rest.push_back({&node, hint});
+  }
+  first.insert(first.end(), rest.begin(), rest.end());
+  return first;
+}
+
 Status TunePass::Benchmark() {
   CellTiming timing(state_, watchdog_, cells_, symmetric_.get(), start_mode_, begin_ns_);
   COTUNE_RETURN_IF_ERROR(timing.RaceFirstHeats());
-  for (size_t i = first_; i < state_.nodes.size(); ++i) {
-    MultiTemplate& node = *state_.nodes[i];
-    for (uint64_t hint : node.size_hints_bytes()) {
-      if (node.has_timings(hint) || IsForced({&node, hint})) continue;
-      if (timing.IsBudgetSpent() && !timing.HasBegun(node, hint)) {
-        ++state_.outcome.skipped_cells;
-        continue;
-      }
-      COTUNE_RETURN_IF_ERROR(node.choice_timings(hint, timing));
+  for (const CellPlace& place : PlacesInOrder()) {
+    if (place.node->has_timings(place.hint_bytes) || IsForced(place)) continue;
+    if (timing.IsBudgetSpent() && !timing.HasBegun(*place.node, place.hint_bytes)) {
+      ++state_.outcome.skipped_cells;
+      continue;
     }
+    COTUNE_RETURN_IF_ERROR(place.node->choice_timings(place.hint_bytes, timing));
   }
   state_.measured_ns += timing.elapsed_ns();
   return {};

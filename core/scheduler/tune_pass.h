@@ -51,6 +51,9 @@ class TunePass {
   // winners of the known ones.
   Status CheckChoices();
   Status Benchmark();
+  // The cells of all nodes, known ones too, in the order in which they are measured: the first
+  // sizes of every node, then the others.
+  std::vector<CellPlace> PlacesInOrder() const;
   bool IsForced(const CellPlace& place) const {
     return std::find(forced_.begin(), forced_.end(), place) != forced_.end();
   }

@@ -20,7 +20,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 26> kTable = {{
+constexpr std::array<SettingSpec, 27> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -45,6 +45,9 @@ constexpr std::array<SettingSpec, 26> kTable = {{
      "measured again, and then runs the default; on: its times are believed"},
     {"sample_time", &V::sample_ns, 0, kSecond,
      "calls are repeated until one sample takes this long; 0: 200us"},
+    {"neighbour_pruning", &V::neighbour_pruning, 0, 0,
+     "on: a choice that took at least twice as long as the winner at the sizes around one is not "
+     "measured at it; off: all choices are measured at all sizes"},
     {"numerics", &V::numerics, 0, 0,
      "same: only choices that give the same bits race, and programs round every value to its "
      "dtype; "

@@ -72,12 +72,14 @@ TEST_F(SimulatedTune, TenThousandSchedulesNeverEndWithDifferentTables) {
   std::map<std::string, int> ends;
   int caught = 0;
   int broken_ties = 0;
+  int pruned_cells = 0;
   for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
     const TuneSchedule schedule = MakeTuneSchedule(seed);
     const TuneRun run = RunTune(schedule);
     ASSERT_EQ(CheckTune(schedule, run), "") << "seed " << seed;
     CountEnds(schedule, run, ends);
     broken_ties += run.broken_ties;
+    pruned_cells += run.pruned_cells;
     if (schedule.difference != Difference::kNone || !HasLostRank(run)) continue;
     caught += CheckTune(schedule, FallBackWhenLost(run)).empty() ? 0 : 1;
   }
@@ -91,6 +93,7 @@ TEST_F(SimulatedTune, TenThousandSchedulesNeverEndWithDifferentTables) {
     EXPECT_GT(ends["difference: " + difference], kSchedules / 100) << difference;
   }
   EXPECT_GT(broken_ties, kSchedules / 200);
+  EXPECT_GT(pruned_cells, kSchedules / 200);
   // A few schedules in a thousand lose a rank at the very moment.
   EXPECT_GE(caught, kSchedules / 1000);
   RecordProperty("caught", caught);

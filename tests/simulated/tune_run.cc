@@ -7,6 +7,7 @@
 #include "core/backend/backend_groups.h"
 #include "core/backend/call_watchdog.h"
 #include "core/backend/temporaries.h"
+#include "core/choice/neighbour_pruning.h"
 #include "core/database/known_cells.h"
 #include "core/events/stage_observer.h"
 #include "core/testing/scripted_ranks.h"
@@ -24,19 +25,24 @@ class StandingClock final : public Clock {
   int64_t now_ns() const override { return 0; }
 };
 
-// Knows no cell, and counts those that choices tied in.
-class TieCounter final : public KnownCells {
+// Knows no cell, and counts those in which choices tied, or did not race for what other sizes have
+// shown.
+class CellCounter final : public KnownCells {
  public:
-  explicit TieCounter(int& ties) : ties_(ties) {}
+  CellCounter(int& ties, int& pruned) : ties_(ties), pruned_(pruned) {}
   std::optional<CellResult> Find(const Problem& /*problem*/) override { return std::nullopt; }
   Status Record(const CellResult& cell, const Winner& /*winner*/) override {
     ties_ += std::any_of(cell.verdicts.begin(), cell.verdicts.end(),
                          [](const Verdict& verdict) { return verdict.warm_median_ns > 0; });
+    pruned_ += std::any_of(cell.refusals.begin(), cell.refusals.end(), [](const Refusal& refusal) {
+      return refusal.reason.starts_with(kNotRaced);
+    });
     return {};
   }
 
  private:
   int& ties_;
+  int& pruned_;
 };
 
 // One rank from its join to the end of its tune.
@@ -110,9 +116,9 @@ TuneRun RunTune(const TuneSchedule& schedule) {
   std::vector<size_t> passes(run.outcomes.size());
   bool has_proposed = false;
   SimulatedRanks* all = nullptr;
-  TieCounter ties(run.broken_ties);  // rank 0 alone records cells
+  CellCounter counter(run.broken_ties, run.pruned_cells);  // rank 0 alone records cells
   const auto body = [&](SimulatedRank& rank) {
-    run.outcomes[static_cast<size_t>(rank.rank())] = RankOfTune(schedule, rank).Run(ties);
+    run.outcomes[static_cast<size_t>(rank.rank())] = RankOfTune(schedule, rank).Run(counter);
   };
   const auto before_call = [&](SimulatedRank& rank, const sync::CallAsked& call) {
     const bool is_pre_sync = call.arrive.kind() == wire::CALL_PRE_SYNC;

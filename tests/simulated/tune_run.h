@@ -16,7 +16,8 @@ struct TuneRun {
   bool all_ended = false;  // false: a rank waits for ever
   // By rank; nullopt: it has crashed before.
   std::vector<std::optional<Result<TuneOutcome>>> outcomes;
-  int broken_ties = 0;  // cells of rank 0 in which choices had warm times
+  int broken_ties = 0;   // cells of rank 0 in which choices had warm times
+  int pruned_cells = 0;  // cells of rank 0 in which choices did not race for their neighbours
   // Where the schedule keeps a trace.
   std::vector<std::string> calls;
   std::vector<std::string> network;

@@ -47,7 +47,8 @@ constexpr const char* kPrograms[] = {
 
 class ScheduleMaker {
  public:
-  explicit ScheduleMaker(uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15ull + 11) {
+  explicit ScheduleMaker(uint64_t seed)
+      : random_(seed * 0x9e3779b97f4a7c15ull + 11), has_neighbours_(seed % 20 == 3) {
     schedule_.seed = seed;
     schedule_.job.seed = seed;
   }
@@ -109,7 +110,7 @@ class ScheduleMaker {
 
   Program AnyProgram() {
     const GroupShape group{MemoryKind::kHost, world_size(), world_size()};
-    if (OneIn(2)) {
+    if (has_neighbours_ || OneIn(2)) {
       ProblemClass cls;
       cls.collective = AllCollectives()[static_cast<size_t>(Below(5))];
       cls.reduction = Reduces(cls.collective) ? Reduction::kSum : Reduction::kNone;
@@ -127,6 +128,7 @@ class ScheduleMaker {
   }
 
   std::vector<uint64_t> AnySizes() {
+    if (has_neighbours_) return {256, 1024, 2048, 4096};
     if (OneIn(4)) return {256, 1024};
     return {uint64_t{256} << Below(2)};
   }
@@ -137,11 +139,14 @@ class ScheduleMaker {
     int names = 0;
     for (int i = 0; i < backends; ++i) {
       std::vector<SimulatedChoice>& choices = schedule_.usual.backends.emplace_back();
-      for (int left = 1 + Below(2); left >= 0; --left) {
+      // Four choices always race at all sizes, beside the default.
+      for (int left = 1 + Below(2) + (has_neighbours_ ? 4 : 0); left >= 0; --left) {
         choices.push_back(AnyChoice(names++));
         if (choices.size() > 1 && OneIn(2)) TieWith(choices.front(), choices.back());
       }
-      choices[static_cast<size_t>(Below(static_cast<int>(choices.size())))].is_default = true;
+      // The first choice, which is right, races at every size if it is the default.
+      const int usual = Below(static_cast<int>(choices.size()));
+      choices[has_neighbours_ ? 0 : static_cast<size_t>(usual)].is_default = true;
     }
   }
 
@@ -266,7 +271,8 @@ class ScheduleMaker {
   static constexpr int64_t kTuneNs = 1000 * kMillisecondNs;
 
   std::mt19937_64 random_;
-  bool has_regions_ = false;  // some choices may run regions
+  bool has_regions_ = false;   // some choices may run regions
+  const bool has_neighbours_;  // all nodes are collectives whose sizes learn from each other
   TuneSchedule schedule_;
 };
 

@@ -1,0 +1,65 @@
+// The sizes of a node learn from each other: the order in which they are measured, and the choices
+// that do not race at a size because they were far slower than the winner at the sizes around it.
+//
+// Pure. The cells are equal on all ranks, and so is everything here.
+#ifndef COTUNE_CORE_CHOICE_NEIGHBOUR_PRUNING_H_
+#define COTUNE_CORE_CHOICE_NEIGHBOUR_PRUNING_H_
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/selection/select_winner.h"
+
+namespace cotune {
+
+// A size may be so many times as large as its neighbour, or as small. Each side of a size between
+// two neighbours has this limit.
+inline constexpr double kNeighbourFactorMax = 16;
+// The same for a size beyond the largest neighbour: the times of two smaller sizes show less about
+// it than those around it would.
+inline constexpr double kBeyondFactorMax = 4;
+// A choice does not race if it takes at least so many times as long as the winner, at both
+// neighbours and, beyond them, at the size itself by its ratios at both.
+inline constexpr double kSlowFactor = 2;
+
+// The sizes of a node in the order in which they are measured. All nodes of a tune have their
+// `first` sizes measured before the others, so that a budget that ends early leaves no node out and
+// no range of sizes.
+struct MeasuringOrder {
+  std::vector<uint64_t> first;  // ascending
+  std::vector<uint64_t> rest;   // the largest, then ascending
+};
+
+// At the first sizes all choices race. Each of these is at most kNeighbourFactorMax times as large
+// as the next smaller one, if the sizes allow it, and the largest one is at most 1 /
+// kBeyondFactorMax of the largest size: choices that are 10 times as slow as others cost the most
+// there. All sizes are first ones if none is so much smaller than the largest. sizes_bytes:
+// ascending.
+MeasuringOrder OrderOfSizes(std::span<const uint64_t> sizes_bytes);
+
+// The reason of every refusal by RefuseSlowChoices begins with this.
+inline constexpr std::string_view kNotRaced = "not raced: ";
+
+// Refuses the choices of the list that do not race at `bytes`, by the cells of the same node that
+// are decided. The neighbours of a choice are the nearest smaller and the nearest larger size at
+// which it has a time, or, if no larger one has a time of it, the two nearest smaller ones.
+//
+// These choices always race:
+//   the default;
+//   the winner of a neighbour, its default and its next best choices, which run what the winner
+//   refuses;
+//   a choice that failed or was refused at a size within kNeighbourFactorMax, or that has fewer
+//   than two neighbours, or one beyond the limits above.
+// Unsteady cells and cells without a winner are no neighbours. The ratio at a neighbour is that of
+// the best sample of the choice, because an eliminated choice may have two samples, to the median
+// of the winner.
+std::vector<Refusal> RefuseSlowChoices(const ChoiceList& list, uint64_t bytes,
+                                       const std::map<uint64_t, DecidedCell>& cells);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CHOICE_NEIGHBOUR_PRUNING_H_

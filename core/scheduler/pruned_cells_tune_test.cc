@@ -1,0 +1,210 @@
+// A tune whose sizes learn from each other (core/choice/neighbour_pruning.h).
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/testing/tune_on_ranks.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr uint64_t kLarge = 65536;
+
+// A default, five choices that are fast, and those of the test. The sizes are first ones, but for
+// 4096 and 65536.
+Tune TuneWith(std::vector<ScriptedChoice> others) {
+  Tune tune;
+  tune.node_sizes = {{1024, 4096, 16384, kLarge}};
+  tune.choices = [others](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("usual", 50'000)};
+    choices[0].is_default = true;
+    for (const char* name : {"a", "b", "c", "d", "e"}) choices.push_back(Scripted(name, 20'000));
+    choices.insert(choices.end(), others.begin(), others.end());
+    return choices;
+  };
+  return tune;
+}
+
+// A choice that takes `ns` up to a size and `larger_ns` beyond it.
+ScriptedChoice Stepped(std::string name, int64_t ns, uint64_t last_bytes, int64_t larger_ns) {
+  ScriptedChoice choice = Scripted(std::move(name), ns);
+  choice.cost_ns = [=](uint64_t bytes) { return bytes <= last_bytes ? ns : larger_ns; };
+  return choice;
+}
+
+bool HasVerdictOf(const CellResult& cell, const std::string& name) {
+  return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
+    return verdict.id.text() == "scripted/" + name;
+  });
+}
+
+// The reason for which the choice did not race in the cell; "": none.
+std::string WhyNotRaced(const CellResult& cell, const std::string& name) {
+  for (const Refusal& refusal : cell.refusals) {
+    if (refusal.choice == "scripted/" + name) return refusal.reason;
+  }
+  return "";
+}
+
+// Remembers the choices that are launched first in each cell, as rank 0 notes them.
+class NotedAttempts final : public KnownCells {
+ public:
+  std::optional<CellResult> Find(const Problem& problem) override { return memory.Find(problem); }
+  void NoteAttempt(const Problem& problem, const ChoiceId* choice) override {
+    if (choice != nullptr) attempts[problem.bytes()].push_back(choice->text());
+    if (sizes.empty() || sizes.back() != problem.bytes()) sizes.push_back(problem.bytes());
+  }
+  Status Record(const CellResult& cell, const Winner& winner) override {
+    return memory.Record(cell, winner);
+  }
+  MemoryOfCells memory;
+  std::map<uint64_t, std::vector<std::string>> attempts;
+  std::vector<uint64_t> sizes;
+};
+
+TEST(PrunedCellsTuneTest, AChoiceThatIsSlowAroundASizeIsNotLaunchedAtIt) {
+  NotedAttempts noted;
+  Tune tune = TuneWith({Scripted("slow", 200'000)});
+  tune.known = &noted;
+  tune.world_size = 3;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_TRUE(view.outcome->committed);
+    EXPECT_EQ(view.outcome->measured_cells, 4);
+    ASSERT_THAT(view.cells, SizeIs(4));
+    EXPECT_TRUE(HasVerdictOf(view.cells[0], "slow"));
+    EXPECT_TRUE(HasVerdictOf(view.cells[2], "slow"));
+    EXPECT_FALSE(HasVerdictOf(view.cells[1], "slow"));
+    EXPECT_FALSE(HasVerdictOf(view.cells[3], "slow"));
+    EXPECT_EQ(WhyNotRaced(view.cells[1], "slow"),
+              "not raced: 10.0 and 10.0 times the winner's time at 1024 and 16384 bytes");
+    EXPECT_EQ(WhyNotRaced(view.cells[3], "slow"),
+              "not raced: 10.0 and 10.0 times the winner's time at 1024 and 16384 bytes");
+    for (const CellResult& cell : view.cells) EXPECT_TRUE(HasVerdictOf(cell, "usual"));
+  }
+  EXPECT_THAT(noted.sizes, ElementsAre(1024, 16384, kLarge, 4096));
+  EXPECT_THAT(noted.attempts.at(16384), Contains("scripted/slow"));
+  EXPECT_THAT(noted.attempts.at(4096), Not(Contains("scripted/slow")));
+}
+
+TEST(PrunedCellsTuneTest, TheSettingDecidesWhichChoicesRace) {
+  NotedAttempts noted;
+  Tune tune = TuneWith({Scripted("slow", 200'000)});
+  tune.known = &noted;
+  tune.settings.neighbour_pruning = false;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    for (const CellResult& cell : view.cells) {
+      EXPECT_TRUE(HasVerdictOf(cell, "slow"));
+      EXPECT_THAT(cell.refusals, IsEmpty());
+    }
+  }
+  EXPECT_THAT(noted.sizes, ElementsAre(1024, 4096, 16384, kLarge));
+  // All ranks have one setting.
+  tune.known = nullptr;
+  tune.change_settings = [](int rank, TuningSettings& settings) {
+    settings.neighbour_pruning = rank == 0;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_THAT(view.outcome.error().ToText(), HasSubstr("setting neighbour_pruning"));
+  }
+}
+
+TEST(PrunedCellsTuneTest, AChoiceThatCrossesOverRacesAndWins) {
+  Tune tune = TuneWith({Stepped("crosses", 200'000, 2048, 10'000), Scripted("slow", 200'000)});
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/a");
+    EXPECT_EQ(WinnerAt(*view.outcome, 4096, 2), "scripted/crosses");
+    EXPECT_EQ(WinnerAt(*view.outcome, kLarge, 2), "scripted/crosses");
+    EXPECT_FALSE(HasVerdictOf(view.cells[1], "slow"));
+  }
+}
+
+TEST(PrunedCellsTuneTest, AChoiceThatFailsAtANeighbourRaces) {
+  ScriptedChoice fails = Scripted("fails", 200'000);
+  fails.wrong_on_rank = 1;
+  Tune tune = TuneWith({fails});
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    for (const CellResult& cell : view.cells) {
+      EXPECT_EQ(VerdictOf(cell, "fails").outcome, Outcome::kWrongResult);
+      EXPECT_EQ(WhyNotRaced(cell, "fails"), "");
+    }
+  }
+}
+
+TEST(PrunedCellsTuneTest, KnownCellsAreNeighbours) {
+  MemoryOfCells memory;
+  Tune tune = TuneWith({Scripted("slow", 200'000)});
+  tune.known = &memory;
+  tune.node_sizes = {{1024, 16384}};
+  RunTune(tune);
+  tune.node_sizes = {{1024, 2048, 16384}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->known_cells, 2);
+    EXPECT_EQ(view.outcome->measured_cells, 1);
+    EXPECT_FALSE(HasVerdictOf(view.cells[1], "slow"));
+    EXPECT_THAT(WhyNotRaced(view.cells[1], "slow"), HasSubstr("at 1024 and 16384 bytes"));
+  }
+  // A size whose race it was not in is no neighbour of the next one, and its reason no refusal.
+  tune.node_sizes = {{1024, 2048, 4096, 16384}};
+  for (const RankView& view : RunTune(tune)) {
+    EXPECT_EQ(view.outcome->known_cells, 3);
+    EXPECT_THAT(WhyNotRaced(view.cells[2], "slow"), HasSubstr("at 1024 and 16384 bytes"));
+  }
+}
+
+TEST(PrunedCellsTuneTest, ProgramsRaceAllOfTheirChoicesInAscendingOrder) {
+  NotedAttempts noted;
+  Tune tune = TuneWith({Scripted("slow", 200'000)});
+  tune.known = &noted;
+  tune.node_programs = {"%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n"};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    for (const CellResult& cell : view.cells) {
+      EXPECT_TRUE(HasVerdictOf(cell, "slow"));
+      EXPECT_EQ(WhyNotRaced(cell, "slow"), "");
+    }
+  }
+  EXPECT_THAT(noted.sizes, ElementsAre(1024, 4096, 16384, kLarge));
+}
+
+// Each node has its first sizes before any node has the others, so that a budget that ends early
+// leaves none of them out.
+TEST(PrunedCellsTuneTest, ABudgetThatEndsEarlyHasMeasuredSizesOfEveryNode) {
+  Tune tune = TuneWith({});
+  tune.node_sizes = {{1024, 2048, 4096, 8192, 16384, 32768, kLarge},
+                     {1024, 2048, 4096, 8192, 16384, 32768, kLarge}};
+  int measured = 0;
+  for (int64_t budget_ns = 20'000'000; budget_ns <= 1'280'000'000; budget_ns *= 2) {
+    tune.settings.budget_ns = budget_ns;
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      const TuneOutcome& outcome = *view.outcome;
+      EXPECT_EQ(outcome.measured_cells + outcome.skipped_cells, 14);
+      if (outcome.measured_cells < 4) continue;
+      ++measured;
+      std::vector<uint64_t> sizes;
+      for (const CellResult& cell : view.cells) sizes.push_back(cell.problem.bytes());
+      EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 1024), 2) << outcome.measured_cells;
+      EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 16384), 2) << outcome.measured_cells;
+    }
+  }
+  EXPECT_GT(measured, 0);
+}
+
+}  // namespace
+}  // namespace cotune
