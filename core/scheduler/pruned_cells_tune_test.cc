@@ -24,6 +24,7 @@ constexpr uint64_t kLarge = 65536;
 // 4096 and 65536.
 Tune TuneWith(std::vector<ScriptedChoice> others) {
   Tune tune;
+  tune.settings.neighbour_pruning = true;
   tune.node_sizes = {{1024, 4096, 16384, kLarge}};
   tune.choices = [others](int) {
     std::vector<ScriptedChoice> choices = {Scripted("usual", 50'000)};

@@ -98,6 +98,7 @@ class ScheduleMaker {
     settings.warm_timeout_ns = 4000 * kMillisecondNs;
     settings.collective_benchmark_nruns = 2 + Below(2);
     settings.min_rounds = 2;
+    settings.neighbour_pruning = has_neighbours_;
     settings.precompile_threads = 1;  // a second one would run beside the first
     settings.sample_ns = OneIn(2) ? 1 : 200 * kMicrosecondNs;
     settings.enable_collective_multitemplate = !OneIn(4);
