@@ -10,6 +10,9 @@ namespace {
 
 constexpr double kLeaderIntervalPercent = 1.0;
 
+// One sample may be a spike.
+constexpr int32_t kRoundsBeforeLimits = 2;
+
 }  // namespace
 
 Race::Race(size_t choice_count, size_t default_index, const RaceRules& rules)
@@ -195,7 +198,8 @@ void Race::EliminateBeyondLimit() {
     if (rounds_ >= begin(each)) limit = &each;
   }
   const size_t leader = Leader();
-  if (limit == nullptr || leader == SIZE_MAX) return;
+  const bool has_rounds = counted_rounds() >= kRoundsBeforeLimits;
+  if (limit == nullptr || leader == SIZE_MAX || !has_rounds) return;
   // A choice of few samples may be the fastest.
   const double enough = std::min<double>(begin(*limit), rules_.min_rounds);
   std::vector<std::pair<int64_t, size_t>> by_time;

@@ -100,7 +100,7 @@ TEST(RaceLoopTest, TheFirstOfTwoHeatsHasShortSamplesAlone) {
       SCOPED_TRACE(verdict.id.text());
       const bool races_again = i < 3 || i == 12;
       EXPECT_EQ(verdict.repetitions, 2);
-      EXPECT_EQ(verdict.samples_ns.size(), races_again ? 4u : 2u);
+      EXPECT_EQ(verdict.samples_ns.size(), races_again ? 5u : 2u);
       EXPECT_EQ(verdict.outcome, races_again ? Outcome::kTimed : Outcome::kOutpaced);
     }
     EXPECT_TRUE(loop.has_short_samples());
@@ -173,7 +173,7 @@ TEST(RaceLoopTest, SamplesOfLongCallsAreNotShort) {
     const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kFirstOfTwo);
     ASSERT_TRUE(rules.only_qualifies);
     ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
-    EXPECT_TRUE(loop.has_short_samples()) << "four rounds decide nothing";
+    EXPECT_TRUE(loop.has_short_samples()) << "five rounds decide nothing";
     EXPECT_EQ(cell.choices[0].verdict.repetitions, 1);
     EXPECT_TRUE(cell.choices[0].adds_untimed_call);
   });
@@ -290,7 +290,7 @@ TEST(RaceLoopTest, TheSamplesOfTheCalibrationAreTheFirstRoundOfShortOnes) {
     ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
     EXPECT_EQ(cell.choices[0].verdict.samples_ns.front(), 77'000);
     EXPECT_EQ(cell.choices[0].verdict.skews_ns.front(), 7);
-    EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 4u);
+    EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 5u);
   });
 }
 
@@ -304,10 +304,11 @@ TEST(RaceLoopTest, AChoiceWithoutACalibrationBeginsWithTheNextRound) {
     RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
     const RaceRules rules = RulesOfRace(cell.parts, cell.choices.size(), Heat::kFirstOfTwo);
     ASSERT_TRUE(loop.Run(cell.choices, rules, 0).has_value());
-    EXPECT_THAT(cell.choices[0].verdict.samples_ns, ElementsAre(11'000, 10'000, 10'000, 10'000));
-    EXPECT_EQ(cell.choices[0].verdict.skews_ns.size(), 4u);
-    EXPECT_THAT(cell.choices[1].verdict.samples_ns, ElementsAre(10'100, 10'100, 10'100));
-    EXPECT_EQ(cell.choices[1].verdict.skews_ns.size(), 3u);
+    EXPECT_THAT(cell.choices[0].verdict.samples_ns,
+                ElementsAre(11'000, 10'000, 10'000, 10'000, 10'000));
+    EXPECT_EQ(cell.choices[0].verdict.skews_ns.size(), 5u);
+    EXPECT_THAT(cell.choices[1].verdict.samples_ns, ElementsAre(10'100, 10'100, 10'100, 10'100));
+    EXPECT_EQ(cell.choices[1].verdict.skews_ns.size(), 4u);
   });
 }
 

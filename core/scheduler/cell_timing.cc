@@ -19,8 +19,9 @@ namespace cotune {
 namespace {
 
 // Bytes of operands, on the device, that cells keep between their heats. Other cells make theirs
-// anew, which takes the time of writing them.
-constexpr uint64_t kKeptBytesMax = uint64_t{512} << 20;
+// anew, which takes the time of writing them. Little memory may be left beside a model, and the
+// largest cell needs some of it.
+constexpr uint64_t kKeptBytesMax = uint64_t{128} << 20;
 
 // Returns whether the race of the cell has ended before the choice was eliminated.
 bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
@@ -237,7 +238,7 @@ Status CellTiming::RaceFirstHeats() {
   uint64_t kept_bytes = 0;
   for (size_t i = 0; i < cells.size() && !IsBudgetSpent(); ++i) {
     // The heats that are left, one or two of each cell, share what is left of the budget.
-    const auto heats_left = static_cast<int64_t>(cells_.size() + cells.size() - 2 * i);
+    const auto heats_left = static_cast<int64_t>(cells_.size() + cells.size() - i);
     const bool has_budget = state_.settings.budget_ns > 0;
     const int64_t budget_ns = has_budget ? std::max<int64_t>(1, BudgetLeftNs() / heats_left) : 0;
     const Problem problem = cells[i]->place.problem();
@@ -253,7 +254,9 @@ Status CellTiming::RaceFirstHeats() {
     COTUNE_TRY(share_during_first_heats_,
                processors_.ShareOfOtherPrograms("first heats processors", now_ns_));
   }
-  return IsBudgetSpent() ? Status{} : CallCombinations(cells, "cells compiled");
+  if (IsBudgetSpent()) return {};
+  const StageSpan stage(state_.parts.observer, Stage::kPrecompile);
+  return CallCombinations(cells, "cells compiled");
 }
 
 Status CellTiming::RaceFirstHeat(TuneCell& cell, const Problem& problem, int64_t budget_ns) {
@@ -286,9 +289,11 @@ Result<DecidedCell> CellTiming::RaceBothHeats(TuneCell& cell, const Problem& pro
   }
   FirstHeat& first = *cell.first_heat;
   has_short_samples_ = first.has_short_samples;
-  // A cell that is begun is measured well enough to be decided.
+  // A first heat of short samples decides nothing, so that the second one may take more than the
+  // share of the cell.
   const auto is_budget_spent = [&] {
-    return first.has_short_samples ? IsBudgetSpent() : end_ns && now_ns_ >= *end_ns;
+    const bool has_decided = !first.has_short_samples;
+    return IsBudgetSpent() || (has_decided && end_ns && now_ns_ >= *end_ns);
   };
   if (!first.decided.winner || is_budget_spent()) return std::move(first.decided);
   if (is_alone) {

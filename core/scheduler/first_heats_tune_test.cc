@@ -203,5 +203,28 @@ TEST(FirstHeatsTuneTest, ABudgetThatEndsBetweenTheHeatsLosesNoCellThatHasBegun) 
   }
 }
 
+// As before, but few runs leave no rounds for short samples, so that the first heats decide.
+TEST(FirstHeatsTuneTest, FirstHeatsOfFullSamplesDecideIfTheBudgetEnds) {
+  Tune tune = TuneOfTwoPrograms();
+  tune.settings.collective_benchmark_nruns = 20;
+  tune.settings.budget_ns = 20'000'000'000;
+  std::atomic<bool> has_second{false};
+  tune.on_step = [&](int, std::string_view step, int64_t) -> int64_t {
+    has_second = has_second || step.find("combined") != std::string_view::npos;
+    return step == "cells compiled" ? 20'000'000'000 : 0;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 2);
+    EXPECT_EQ(view.outcome->unsteady_cells, 0);
+    ASSERT_EQ(view.cells.size(), 2u);
+    for (const CellResult& cell : view.cells) {
+      EXPECT_FALSE(cell.is_unsteady);
+      EXPECT_GE(VerdictOf(cell, "way3+scripted/way0").samples_ns.size(), 8u);
+    }
+  }
+  EXPECT_FALSE(has_second);
+}
+
 }  // namespace
 }  // namespace cotune

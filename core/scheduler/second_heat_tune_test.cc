@@ -390,7 +390,7 @@ TEST(SecondHeatTuneTest, ShortSamplesAloneDecideNoCell) {
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way0") << "the default";
     ASSERT_EQ(view.cells.size(), 1u);
     EXPECT_TRUE(view.cells[0].is_unsteady);
-    EXPECT_EQ(VerdictOf(view.cells[0], "way3+scripted/way0").samples_ns.size(), 4u)
+    EXPECT_EQ(VerdictOf(view.cells[0], "way3+scripted/way0").samples_ns.size(), 5u)
         << "all of them faster than the default's";
     EXPECT_EQ(view.outcome->unsteady_cells, 1);
   }

