@@ -12,7 +12,9 @@ namespace cotune {
 //
 // On GPUs 4 at least: calls that follow each other overlap at their ends, by a part of their time
 // that differs from choice to choice (the root of a broadcast goes on while the last rank still
-// receives). One call alone has no such part, and programs have rows of calls.
+// receives). One call alone has no such part, and programs have rows of calls. 3 if they take 10
+// samples or more: the overlap is a smaller part of such calls, in which a tune spends most of its
+// time.
 //
 // On host memory 4 as well if they take no longer than 2.5 samples, or as many as fill that time:
 // the caches hold what the choice measured before has left, and one call alone pays for it.
