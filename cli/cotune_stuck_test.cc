@@ -230,16 +230,17 @@ TEST_F(StuckProgramTest, ForceTriesAChoiceAgainThatHasEndedATune) {
 }
 
 TEST_F(StuckProgramTest, ACrashKeepsWhatWasMeasured) {
-  // The choice is refused for the first four sizes, so the first launch of the fifth crashes.
-  const std::string script = "choice late bytes_min=16384; breach launch crashes choice=late on=1";
+  // 1 and 16 KB are measured first, and then the largest size, the only one at which the choice is
+  // not refused: its first launch crashes.
+  const std::string script = "choice late bytes_min=65536; breach launch crashes choice=late on=1";
   const std::string sizes = "1K:64K:x2";
   const ProgramEnd end = Tune(script, {}, sizes);
   ASSERT_EQ(end.exit_code, 5) << end.err;
-  EXPECT_TRUE(Has(end.err, "[4/7]")) << end.err;
-  EXPECT_FALSE(Has(end.err, "[5/7]")) << end.err;
+  EXPECT_TRUE(Has(end.err, "[2/7]")) << end.err;
+  EXPECT_FALSE(Has(end.err, "[3/7]")) << end.err;
   const ProgramEnd next = Tune(script, {}, sizes);
   EXPECT_EQ(next.exit_code, 0) << next.err;
-  EXPECT_TRUE(Has(next.err, "4 known")) << next.err;
+  EXPECT_TRUE(Has(next.err, "2 known")) << next.err;
 }
 
 TEST_F(StuckProgramTest, ARankThatIsKilledBlamesNoChoice) {

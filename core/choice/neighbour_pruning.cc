@@ -41,10 +41,8 @@ const Verdict* FindVerdict(const CellResult& cell, const ChoiceId& id) {
 
 // Returns whether the cell shows that the choice may not work at its size.
 bool HasTrouble(const CellResult& cell, const ChoiceId& id) {
-  if (const Verdict* const verdict = FindVerdict(cell, id)) return !HasRaced(*verdict);
-  return std::any_of(cell.refusals.begin(), cell.refusals.end(), [&](const Refusal& refusal) {
-    return refusal.choice == id.text() && !refusal.reason.starts_with(kNotRaced);
-  });
+  const Verdict* const verdict = FindVerdict(cell, id);
+  return verdict != nullptr && !HasRaced(*verdict);
 }
 
 bool IsNeeded(const Winner& winner, const ChoiceId& id) {
@@ -65,8 +63,14 @@ std::optional<Neighbour> AsNeighbour(uint64_t bytes, const DecidedCell& decided,
                    verdict->is_default || IsNeeded(*decided.winner, id)};
 }
 
-bool IsSlow(const Neighbour& neighbour) {
-  return !neighbour.is_kept && neighbour.ratio >= kSlowFactor;
+bool IsSlow(const Neighbour& neighbour, double factor) {
+  return !neighbour.is_kept && neighbour.ratio >= factor;
+}
+
+// Returns whether both neighbours, one on each side, lie within `factor` of the size.
+bool AreWithinFactor(const Neighbour& below, const Neighbour& above, uint64_t bytes,
+                     double factor) {
+  return IsWithinFactor(below.bytes, bytes, factor) && IsWithinFactor(above.bytes, bytes, factor);
 }
 
 // The ratio at a larger size on the straight line, in logarithms of ratio and size, through two
@@ -88,9 +92,10 @@ std::optional<std::pair<Neighbour, Neighbour>> SlowNeighbours(const std::vector<
   if (above != timed.end()) {
     if (smaller < 1) return std::nullopt;
     const Neighbour& below = *std::prev(above);
-    const bool is_near = IsWithinFactor(below.bytes, bytes, kNeighbourFactorMax) &&
-                         IsWithinFactor(above->bytes, bytes, kNeighbourFactorMax);
-    if (!is_near || !IsSlow(below) || !IsSlow(*above)) return std::nullopt;
+    if (!AreWithinFactor(below, *above, bytes, kNeighbourFactorMax)) return std::nullopt;
+    const bool is_close = AreWithinFactor(below, *above, bytes, kCloseFactor);
+    const double factor = is_close ? kSlowFactorOfClose : kSlowFactor;
+    if (!IsSlow(below, factor) || !IsSlow(*above, factor)) return std::nullopt;
     return std::pair(below, *above);
   }
   if (smaller < 2) return std::nullopt;
@@ -98,7 +103,9 @@ std::optional<std::pair<Neighbour, Neighbour>> SlowNeighbours(const std::vector<
   const Neighbour& farther = *std::prev(timed.end(), 2);
   const bool is_near = IsWithinFactor(nearer.bytes, bytes, kBeyondFactorMax) &&
                        IsWithinFactor(farther.bytes, nearer.bytes, kNeighbourFactorMax);
-  if (!is_near || !IsSlow(farther) || !IsSlow(nearer)) return std::nullopt;
+  if (!is_near || !IsSlow(farther, kSlowFactor) || !IsSlow(nearer, kSlowFactor)) {
+    return std::nullopt;
+  }
   if (RatioBeyond(farther, nearer, bytes) < kSlowFactor) return std::nullopt;
   return std::pair(farther, nearer);
 }

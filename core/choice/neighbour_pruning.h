@@ -25,6 +25,11 @@ inline constexpr double kBeyondFactorMax = 4;
 // A choice does not race if it takes at least so many times as long as the winner, at both
 // neighbours and, beyond them, at the size itself by its ratios at both.
 inline constexpr double kSlowFactor = 2;
+// The same for a size between two that are at most kCloseFactor times as small and as large. If the
+// time of a call is a constant and a share for each byte, and that of the winner a concave function
+// of the size, such a choice is at least as slow as the winner at the size itself.
+inline constexpr double kSlowFactorOfClose = 1.5;
+inline constexpr double kCloseFactor = 2;
 
 // The sizes of a node in the order in which they are measured. All nodes of a tune have their
 // `first` sizes measured before the others, so that a budget that ends early leaves no node out and
@@ -52,8 +57,9 @@ inline constexpr std::string_view kNotRaced = "not raced: ";
 //   the default;
 //   the winner of a neighbour, its default and its next best choices, which run what the winner
 //   refuses;
-//   a choice that failed or was refused at a size within kNeighbourFactorMax, or that has fewer
-//   than two neighbours, or one beyond the limits above.
+//   a choice that failed at a size within kNeighbourFactorMax, or that has fewer than two
+//   neighbours, or one beyond the limits above.
+// Refusals of a cell have no part in this: the ranks do not compare them.
 // Unsteady cells and cells without a winner are no neighbours. The ratio at a neighbour is that of
 // the best sample of the choice, because an eliminated choice may have two samples, to the median
 // of the winner.

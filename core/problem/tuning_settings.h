@@ -86,7 +86,7 @@ struct TuningSettings {
   double noise_percent = 2.0;  // inside it the backend's default wins
   bool keep_unsteady = false;  // believe times that vary much or were taken on busy processors
   // Choices that were far slower than the winner at the sizes around one do not race at it.
-  bool neighbour_pruning = false;
+  bool neighbour_pruning = true;
   NumericsRule numerics = NumericsRule::kAny;
   FusionRules fusion{};
   // Calls of these collectives run these choices, whatever was measured.

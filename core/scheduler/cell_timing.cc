@@ -104,14 +104,19 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const Problem problem = place.problem();
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
-  std::vector<Refusal> slow = DropSlowCallers(*cell);
+  std::vector<Refusal> slow = SetSlowCallersAside(*cell);
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
+  if (decided && !decided->winner && !cell->slow_callers.empty()) {
+    slow.clear();
+    decided = MeasureSlowCallers(*cell, problem, std::move(decided->cell));
+  }
   cell->operands.reset();
   cell->reference.reset();
   if (!decided) {
     return WhileMeasuring(std::move(decided.error()), node.CellInWords(size_hint_bytes));
   }
   cell->callers.clear();
+  cell->slow_callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   std::move(slow.begin(), slow.end(), std::back_inserter(decided->cell.refusals));
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
@@ -181,15 +186,27 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   return decided;
 }
 
-std::vector<Refusal> CellTiming::DropSlowCallers(TuneCell& cell) const {
+std::vector<Refusal> CellTiming::SetSlowCallersAside(TuneCell& cell) const {
   if (!state_.settings.neighbour_pruning) return {};
   std::vector<Refusal> slow = cell.place.node->RefuseSlow(cell.place.hint_bytes);
-  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
-    return std::any_of(slow.begin(), slow.end(), [&](const Refusal& refusal) {
+  const auto races = [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    return std::none_of(slow.begin(), slow.end(), [&](const Refusal& refusal) {
       return refusal.choice == caller->id().text();
     });
-  });
+  };
+  const auto first_slow = std::stable_partition(cell.callers.begin(), cell.callers.end(), races);
+  std::move(first_slow, cell.callers.end(), std::back_inserter(cell.slow_callers));
+  cell.callers.erase(first_slow, cell.callers.end());
   return slow;
+}
+
+Result<DecidedCell> CellTiming::MeasureSlowCallers(TuneCell& cell, const Problem& problem,
+                                                   CellResult failed) {
+  cell.callers = std::exchange(cell.slow_callers, {});
+  COTUNE_TRY(DecidedCell slow, Benchmark(cell, problem, Label(cell) + " slow choices", Heat::kOnly,
+                                         {}, BudgetOfNextCellNs()));
+  return Decide(JoinHeats(std::move(failed), std::move(slow.cell)),
+                SelectionRules::Of(state_.settings));
 }
 
 void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {
@@ -400,8 +417,10 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
       .reset_callers =
           [this](BackendMember& member) {
             for (TuneCell& each : cells_) {
-              for (auto& caller : each.callers) {
-                if (caller->Uses(member)) caller->Reset();
+              for (auto* callers : {&each.callers, &each.slow_callers}) {
+                for (auto& caller : *callers) {
+                  if (caller->Uses(member)) caller->Reset();
+                }
               }
             }
           },

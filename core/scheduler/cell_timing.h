@@ -69,9 +69,11 @@ class CellTiming final : public CellTimer {
   Result<DecidedCell> MeasureSteadily(TuneCell& cell, const Problem& problem);
   Result<DecidedCell> MeasureAgain(TuneCell& cell, const Problem& problem, DecidedCell first,
                                    int64_t budget_ns);
-  // Takes the choices out of the cell that do not race, because they were slow at the sizes around
+  // Sets the choices of the cell aside that do not race, because they were slow at the sizes around
   // it; returns their refusals.
-  std::vector<Refusal> DropSlowCallers(TuneCell& cell) const;
+  std::vector<Refusal> SetSlowCallersAside(TuneCell& cell) const;
+  // Measures the choices that were set aside, after all others have failed.
+  Result<DecidedCell> MeasureSlowCallers(TuneCell& cell, const Problem& problem, CellResult failed);
   // A choice that failed is not tried a second time: it may have waited for a whole timeout.
   static void DropFailedCallers(TuneCell& cell, const CellResult& result);
   // Returns why the times of the cell that was just measured are unsteady; "" if they are not.

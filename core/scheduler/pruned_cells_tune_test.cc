@@ -1,6 +1,8 @@
 // A tune whose sizes learn from each other (core/choice/neighbour_pruning.h).
 #include <algorithm>
+#include <atomic>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -144,6 +146,42 @@ TEST(PrunedCellsTuneTest, AChoiceThatFailsAtANeighbourRaces) {
       EXPECT_EQ(WhyNotRaced(cell, "fails"), "");
     }
   }
+}
+
+// A choice that fails at one size, on all ranks, in its launch.
+ScriptedChoice FailingAt(ScriptedChoice choice, uint64_t bytes) {
+  // Ranks launch a choice at the same size at a time.
+  auto launched_bytes = std::make_shared<std::atomic<uint64_t>>(0);
+  choice.cost_ns = [launched_bytes, cost_ns = choice.cost_ns](uint64_t of_call) {
+    *launched_bytes = of_call;
+    return cost_ns(of_call);
+  };
+  choice.launch_fails = [launched_bytes, bytes] { return *launched_bytes == bytes; };
+  return choice;
+}
+
+TEST(PrunedCellsTuneTest, ChoicesThatWereSlowRaceIfAllOthersFail) {
+  NotedAttempts noted;
+  Tune tune = TuneWith({Scripted("slow", 200'000), Scripted("slower", 300'000)});
+  tune.known = &noted;
+  tune.choices = [choices = tune.choices](int rank) {
+    std::vector<ScriptedChoice> some_fail = choices(rank);
+    for (size_t i = 0; i < 6; ++i) some_fail[i] = FailingAt(some_fail[i], 4096);
+    return some_fail;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 4);
+    EXPECT_EQ(WinnerAt(*view.outcome, 4096, 2), "scripted/slow");
+    ASSERT_THAT(view.cells, SizeIs(4));
+    EXPECT_EQ(VerdictOf(view.cells[1], "usual").outcome, Outcome::kLaunchFailed);
+    EXPECT_EQ(WhyNotRaced(view.cells[1], "slow"), "");
+    EXPECT_TRUE(HasVerdictOf(view.cells[1], "slower"));
+    EXPECT_EQ(WhyNotRaced(view.cells[3], "slow"),
+              "not raced: 10.0 and 10.0 times the winner's time at 1024 and 16384 bytes");
+  }
+  EXPECT_THAT(noted.attempts.at(4096), Contains("scripted/slow"));
+  EXPECT_THAT(noted.attempts.at(kLarge), Not(Contains("scripted/slow")));
 }
 
 TEST(PrunedCellsTuneTest, KnownCellsAreNeighbours) {
