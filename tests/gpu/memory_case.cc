@@ -257,15 +257,18 @@ Status RunLeft(ApiRank& rank, const Flags&) {
     return Check(rank, rank_in_two, own[call], kFirstSalt + call, "a call of two ranks");
   };
   if (is_in_new) {
-    COTUNE_TRY(two, rank.Split("two", {0, size - 1}));
-    rank_in_two = cotune_group_rank(two.group.get());
-    const Problem of_two = ProblemFor(two.group.get(), problem.cls.collective, problem.cls.dtype,
+    COTUNE_TRY(const auto sized, rank.Split("two without calls", {0, size - 1}));
+    rank_in_two = cotune_group_rank(sized.group.get());
+    const Problem of_two = ProblemFor(sized.group.get(), problem.cls.collective, problem.cls.dtype,
                                       problem.cls.reduction, problem.count);
     // Work that waits for the whole GPU is done first: a call of the old group will run for long.
     for (uint32_t call = 0; call < own.size(); ++call) {
       COTUNE_TRY(own[call], AllocateBuffers(of_two, Plain(rank)));
       COTUNE_RETURN_IF_ERROR(Fill(rank, rank_in_two, own[call], kFirstSalt + call));
     }
+    // Both ranks have their data when they have met here. On a GPU that other processes use, one of
+    // them may need longer for it than the deadline of a call.
+    COTUNE_TRY(two, rank.Split("two", {0, size - 1}));
     for (uint32_t call = kCalls; call < own.size(); ++call) COTUNE_RETURN_IF_ERROR(call_two(call));
   }
   PrintNow("began", "");
