@@ -37,8 +37,8 @@ struct TuneCell {
   // The right results of its program; nullptr: a single collective, or too large to be kept.
   std::shared_ptr<ReferenceResults> reference{};
   std::vector<std::unique_ptr<ChoiceCaller>> callers{};  // none once it is measured
-  // Of choices that do not race, because they were slow at the sizes around it; they race if no
-  // other choice works. None once it is measured.
+  // The callers of choices that do not race, because they were slow at the sizes around it; they
+  // race if no other choice works. None once it is measured.
   std::vector<std::unique_ptr<ChoiceCaller>> slow_callers{};
   std::unique_ptr<CellOperands> operands{};  // the last heat's, until it is measured
   std::optional<FirstHeat> first_heat{};
