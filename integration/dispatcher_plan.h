@@ -2,6 +2,7 @@
 #ifndef COTUNE_INTEGRATION_DISPATCHER_PLAN_H_
 #define COTUNE_INTEGRATION_DISPATCHER_PLAN_H_
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,9 @@
 #include "integration/dispatcher.h"
 
 namespace cotune {
+
+// Plans that are kept; the one used longest ago goes first. A model calls tens of different sizes.
+inline constexpr size_t kPlansMax = 1024;
 
 // Returns whether the group has failed with this error. A malformed call or a refusal leaves it as
 // it was.
