@@ -86,6 +86,9 @@ class DatabaseCells final : public KnownCells {
 
   bool FileExists() const;
 
+  // Returns true if the backends of all steps are here.
+  bool CanRunHere(const ChoiceId& choice) const;
+
   // The choice can run here, and its plugins are the builds that were blamed.
   bool CanEndThisTune(const JournalBlame& blame) const;
 
