@@ -53,6 +53,7 @@ TEST(KnownCellsTuneTest, KnownCellsAreNotMeasuredAgain) {
   const std::vector<RankView> third = RunTune(tune);
   EXPECT_EQ(third[1].outcome->measured_cells, 0);
   EXPECT_EQ(third[1].plans_prepared, 2) << "each winner once, before the vote";
+  EXPECT_EQ(third[1].lists_made, 2) << "the list of each cell once";
   EXPECT_EQ(third[1].observer.plans.at(0).known_cells, 2);
 }
 
@@ -107,6 +108,30 @@ TEST(KnownCellsTuneTest, AKnownCellIsDecidedByTheRulesOfThisTune) {
     EXPECT_EQ(view.outcome->known_cells, 1);
     EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/faster");
   }
+}
+
+TEST(KnownCellsTuneTest, AKnownWinnerThatNoRankListsIsNamedWithItsRefusal) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.known = &known;
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
+  };
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  tune.choices = [](int) {
+    ScriptedChoice a = Scripted("a", 1000);
+    a.refused = "it needs another network";
+    return std::vector<ScriptedChoice>{a, Scripted("b", 2000)};
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "");
+    EXPECT_EQ(view.plans_prepared, 0);
+  }
+  ASSERT_EQ(views[0].observer.warnings.size(), 1u);
+  EXPECT_THAT(views[0].observer.warnings.front(),
+              AllOf(HasSubstr("scripted/a, which won"), HasSubstr("it needs another network")));
 }
 
 TEST(KnownCellsTuneTest, AKnownWinnerThatOneRankCannotRunIsDeclinedByName) {

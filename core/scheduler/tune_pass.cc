@@ -278,7 +278,8 @@ Status TunePass::CheckChoices() {
   for (const CellPlace& place : known_) {
     const Result<Winner>& winner = place.node->cells().at(place.hint_bytes).winner;
     if (!winner) continue;
-    known.push_back({&place.node->program(), place.problem()});
+    known.push_back({&place.node->program(), place.problem(),
+                     &place.node->ListChoices(parts_.groups, place.hint_bytes)});
     winners.push_back(winner->id);
     places.push_back(place);
   }

@@ -65,6 +65,7 @@ struct RankView {
   std::vector<CellResult> cells;
   int groups_created = 0;
   int plans_prepared = 0;
+  int lists_made = 0;                   // by its backend
   std::set<bool> roundings_of_regions;  // as in BackendForTest
   size_t recv_buffers = 0;              // distinct ones that calls were given
 };
