@@ -43,6 +43,10 @@ class MultiTemplate {
   // Asks every backend; pure, cached per hint.
   const ChoiceList& ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes);
 
+  // Makes the lists of all hints on so many threads; the calling thread makes those of a program,
+  // because they share the source of recipes.
+  void ListAllChoices(const BackendGroups& groups, size_t threads);
+
   // The forms and regions that the list of a hint was made from. ListChoices has been called for
   // it.
   const std::vector<ConsideredForm>& considered(uint64_t size_hint_bytes) const {

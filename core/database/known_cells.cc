@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/parallel_for.h"
 #include "core/database/cell_codec_records.h"
 #include "core/database/tuned_database.pb.h"
 #include "fmt/format.h"
@@ -32,7 +33,7 @@ Result<DecidedCell> ReadCell(const proto::KnownCellRecord& record, const TextLoo
 
 }  // namespace
 
-std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cells) {
+std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cells, size_t threads) {
   TextTable table;
   std::map<ProblemClass, std::string> classes;
   for (const std::optional<DecidedCell>& known : cells) {
@@ -46,9 +47,11 @@ std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cell
   table.Freeze();
   proto::KnownCellList message;
   for (const std::string_view text : table.texts()) message.add_texts(text.data(), text.size());
-  for (const std::optional<DecidedCell>& known : cells) {
-    proto::KnownCellRecord& record = *message.add_cells();
-    if (!IsKnown(known)) continue;
+  for (size_t i = 0; i < cells.size(); ++i) message.add_cells();
+  ParallelFor(cells.size(), threads, [&](size_t i) {
+    const std::optional<DecidedCell>& known = cells[i];
+    if (!IsKnown(known)) return;
+    proto::KnownCellRecord& record = *message.mutable_cells(static_cast<int>(i));
     const Problem& problem = known->cell.problem;
     record.set_winner(table.Reference(known->winner->id.text()));
     record.set_problem_class(table.Reference(classes.at(problem.cls)));
@@ -56,11 +59,12 @@ std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cell
     record.set_topology_digest(problem.topology_digest);
     record.set_program_digest(problem.cls.program_digest);
     *record.mutable_detail() = ToDetailRecord(known->cell, *known->winner, table);
-  }
+  });
   return message.SerializeAsString();
 }
 
-Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_view bytes) {
+Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_view bytes,
+                                                                 size_t threads) {
   proto::KnownCellList message;
   if (bytes.size() > INT32_MAX ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
@@ -70,14 +74,20 @@ Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_vie
     if (reference > static_cast<uint32_t>(message.texts_size())) return std::nullopt;
     return message.texts(static_cast<int>(reference) - 1);
   };
-  std::vector<std::optional<DecidedCell>> cells;
-  cells.reserve(static_cast<size_t>(message.cells_size()));
-  for (const proto::KnownCellRecord& record : message.cells()) {
-    cells.emplace_back();
-    if (record.winner() == 0) continue;
+  std::vector<std::optional<DecidedCell>> cells(static_cast<size_t>(message.cells_size()));
+  std::vector<std::optional<Error>> failures(cells.size());
+  ParallelFor(cells.size(), threads, [&](size_t i) {
+    const proto::KnownCellRecord& record = message.cells(static_cast<int>(i));
+    if (record.winner() == 0) return;
     Result<DecidedCell> cell = ReadCell(record, text_of);
-    if (!cell) return UnreadableList(cell.error().ToText());
-    cells.back() = std::move(*cell);
+    if (cell) {
+      cells[i] = std::move(*cell);
+    } else {
+      failures[i] = cell.error();
+    }
+  });
+  for (const std::optional<Error>& failure : failures) {
+    if (failure) return UnreadableList(failure->ToText());
   }
   return cells;
 }

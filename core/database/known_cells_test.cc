@@ -36,7 +36,8 @@ TEST(KnownCellsTest, ShareTheTextsThatTheyHaveInCommon) {
   }
   const std::string bytes = EncodeKnownCells(cells);
   EXPECT_LT(bytes.size(), alone_bytes * 3 / 4);
-  const auto read = DecodeKnownCells(bytes);
+  EXPECT_EQ(EncodeKnownCells(cells, 4), bytes) << "the bytes do not depend on the threads";
+  const auto read = DecodeKnownCells(bytes, 4);
   ASSERT_TRUE(read.has_value()) << read.error().ToText();
   ASSERT_EQ(read->size(), cells.size());
   for (size_t i = 0; i < cells.size(); ++i) {

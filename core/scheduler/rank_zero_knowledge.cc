@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/parallel_for.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
 
@@ -40,18 +41,19 @@ Result<std::vector<LeftOutChoice>> ShareLeftOut(RankExchange& exchange, KnownCel
 
 Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
     RankExchange& exchange, KnownCells* known, std::span<const CellPlace> places,
-    std::span<const LeftOutChoice> left_out, const SelectionRules& rules, int64_t deadline_ns) {
+    std::span<const LeftOutChoice> left_out, const SelectionRules& rules, size_t threads,
+    int64_t deadline_ns) {
   if (exchange.rank() == 0) {
-    std::vector<std::optional<DecidedCell>> found;
-    found.reserve(places.size());
-    for (const CellPlace& place : places) {
-      found.push_back(FindKnown(known, place, left_out, rules));
-    }
-    COTUNE_RETURN_IF_ERROR(BroadcastInParts(exchange, EncodeKnownCells(found), deadline_ns));
+    std::vector<std::optional<DecidedCell>> found(places.size());
+    const bool is_shared = known != nullptr && known->FindsOnAnyThread();
+    ParallelFor(places.size(), is_shared ? threads : 1,
+                [&](size_t i) { found[i] = FindKnown(known, places[i], left_out, rules); });
+    const std::string own = EncodeKnownCells(found, threads);
+    COTUNE_RETURN_IF_ERROR(BroadcastInParts(exchange, own, deadline_ns));
     return found;
   }
   COTUNE_TRY(const std::string shared, BroadcastInParts(exchange, "", deadline_ns));
-  Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(shared);
+  Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(shared, threads);
   if (!cells) return cells;
   if (cells->size() == places.size()) return cells;
   return Fail(ErrorCode::kInternal,

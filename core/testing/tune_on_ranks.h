@@ -53,6 +53,7 @@ class MemoryOfCells final : public KnownCells {
     cells.insert_or_assign(cell.problem, cell);
     return {};
   }
+  bool FindsOnAnyThread() const override { return true; }
   std::vector<LeftOutChoice> Begin() override { return left_out; }
   std::map<Problem, CellResult> cells;
   std::vector<LeftOutChoice> left_out;
