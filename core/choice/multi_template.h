@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend/backend_groups.h"
@@ -92,6 +93,8 @@ class MultiTemplate {
   // Winners of all hints that have timings. kEnvironment when no hint has a winner.
   Result<MeasuredWinners::BySize> Finalize() const;
   const std::map<uint64_t, DecidedCell>& cells() const { return cells_; }
+  // Gives the cells away after the tune; the node has none then.
+  std::map<uint64_t, DecidedCell> TakeCells() { return std::exchange(cells_, {}); }
 
  private:
   Program program_;
