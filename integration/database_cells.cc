@@ -84,18 +84,16 @@ Status DatabaseCells::CheckWritable(const std::vector<Problem>& problems) {
 std::optional<CellResult> DatabaseCells::Find(const Problem& problem) {
   // With force only what this tune itself has measured before it was interrupted counts.
   const TunedDatabase& where = place_.force ? fresh_ : database_;
-  tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, fingerprint_);
-  if (!entry || !BackendsThatDidNotRace(entry->fingerprint, fingerprint_).empty()) {
+  const tl::expected<const DatabaseRow*, Miss> row = where.FindRow(problem, fingerprint_);
+  if (!row || (*row)->is_unsteady ||
+      !BackendsThatDidNotRace(*(*row)->fingerprint, fingerprint_).empty()) {
     return std::nullopt;
   }
-  if (entry->cell.is_unsteady) return std::nullopt;
+  Result<DatabaseEntry> entry = (*row)->Decode();
+  if (!entry) return std::nullopt;
   // The winner is decided anew, by the rules of this tune: among what can run here.
-  std::erase_if(entry->cell.verdicts, [&](const Verdict& verdict) {
-    const std::vector<ChoiceId> steps = verdict.id.steps();
-    return std::any_of(steps.begin(), steps.end(), [&](const ChoiceId& step) {
-      return !fingerprint_.backends.contains(std::string(step.backend()));
-    });
-  });
+  std::erase_if(entry->cell.verdicts,
+                [this](const Verdict& verdict) { return !CanRunHere(verdict.id); });
   return std::move(entry->cell);
 }
 
@@ -107,16 +105,16 @@ std::vector<std::string> DatabaseCells::WhatIsMeasuredAgain(
   std::map<std::string, int64_t> other_builds;  // the differences and their counts
   std::map<std::string, int64_t> other_connections;
   for (const Problem& problem : problems) {
-    const auto entry = database_.Find(problem, fingerprint_);
-    if (!entry && entry.error().reason == MissReason::kConnectionsDiffer) {
-      ++other_connections[entry.error().detail];
+    const auto row = database_.FindRow(problem, fingerprint_);
+    if (!row && row.error().reason == MissReason::kConnectionsDiffer) {
+      ++other_connections[row.error().detail];
     }
-    if (!entry && entry.error().reason == MissReason::kBackendBuildDiffers) {
-      ++other_builds[entry.error().detail];
+    if (!row && row.error().reason == MissReason::kBackendBuildDiffers) {
+      ++other_builds[row.error().detail];
     }
-    if (!entry) continue;
+    if (!row) continue;
     const std::vector<std::string> absent =
-        BackendsThatDidNotRace(entry->fingerprint, fingerprint_);
+        BackendsThatDidNotRace(*(*row)->fingerprint, fingerprint_);
     backends.insert(absent.begin(), absent.end());
     if (!absent.empty()) ++without_backends;
   }
@@ -165,11 +163,17 @@ std::vector<LeftOutChoice> DatabaseCells::Begin() {
 bool DatabaseCells::CanEndThisTune(const JournalBlame& blame) const {
   if (blame.attempt.IsOfOtherBuild(fingerprint_.builds)) return false;
   const Result<ChoiceId> choice = ChoiceId::Parse(blame.attempt.choice);
-  if (!choice) return false;
-  const std::vector<ChoiceId> steps = choice->steps();
-  return std::all_of(steps.begin(), steps.end(), [this](const ChoiceId& step) {
-    return fingerprint_.backends.contains(std::string(step.backend()));
-  });
+  return choice && CanRunHere(*choice);
+}
+
+bool DatabaseCells::CanRunHere(const ChoiceId& choice) const {
+  const auto is_here = [this](const ChoiceId& step) {
+    return std::any_of(fingerprint_.backends.begin(), fingerprint_.backends.end(),
+                       [&](const auto& backend) { return backend.first == step.backend(); });
+  };
+  if (!choice.has_steps()) return is_here(choice);
+  const std::vector<ChoiceId> steps = choice.steps();
+  return std::all_of(steps.begin(), steps.end(), is_here);
 }
 
 void DatabaseCells::NoteAttempt(const Problem& problem, const ChoiceId* choice) {

@@ -17,7 +17,8 @@
 
 namespace cotune {
 
-// One thread. On other ranks than 0 it is not opened and knows nothing.
+// One thread, but several may call Find at once while no other function runs. On other ranks than 0
+// it is not opened and knows nothing.
 class DatabaseCells final : public KnownCells {
  public:
   struct Place {
@@ -44,6 +45,7 @@ class DatabaseCells final : public KnownCells {
   // A cell is not known when a backend that is here now did not take part in it, or did as another
   // build of its plugin: it might win.
   std::optional<CellResult> Find(const Problem& problem) override;
+  bool FindsOnAnyThread() const override { return true; }
 
   // One text for each reason for which cells of the database are measured again: a backend did not
   // take part or was another build of its plugin, or the ranks reached each other in other ways.
@@ -85,6 +87,9 @@ class DatabaseCells final : public KnownCells {
   void MergeFresh(bool is_forced);
 
   bool FileExists() const;
+
+  // Returns true if the backends of all steps are here.
+  bool CanRunHere(const ChoiceId& choice) const;
 
   // The choice can run here, and its plugins are the builds that were blamed.
   bool CanEndThisTune(const JournalBlame& blame) const;

@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/parallel_for.h"
 #include "core/testing/database_entries.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -85,6 +87,20 @@ class DatabaseCellsTest : public ::testing::Test {
   const Fingerprint old_ = MachineWith({{"host", "111"}, {"tiny", "aaa"}});
   const Fingerprint rebuilt_ = MachineWith({{"host", "111"}, {"tiny", "bbb"}});
 };
+
+TEST_F(DatabaseCellsTest, SeveralThreadsFindCellsAtOnce) {
+  std::vector<uint64_t> counts;
+  for (uint64_t count = 1; count <= 64; ++count) counts.push_back(count);
+  Measure(old_, counts, true);
+  const auto cells = Open(old_);
+  ASSERT_TRUE(cells->FindsOnAnyThread());
+  std::vector<std::optional<CellResult>> found(counts.size());
+  ParallelFor(counts.size(), 4, [&](size_t i) { found[i] = cells->Find(ProblemOf(counts[i])); });
+  for (size_t i = 0; i < counts.size(); ++i) {
+    ASSERT_TRUE(found[i].has_value()) << counts[i];
+    EXPECT_EQ(*found[i], EntryForTest(counts[i]).cell);
+  }
+}
 
 // The only text about what is kept is that of WhatIsKept: an error beside it cannot contradict it.
 TEST_F(DatabaseCellsTest, AFullDiskGivesOneTextAboutWhatIsKept) {

@@ -100,19 +100,20 @@ class WatchOfTune {
   Job& job_;
 };
 
+// Takes the cells of the scheduler's nodes.
 void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, const Job& job,
                     TuneReport& report) {
   for (const auto& node : scheduler.nodes()) {
-    for (const auto& [bytes, decided] : node->cells()) {
+    for (auto& [bytes, decided] : node->TakeCells()) {
       if (decided.winner) {
-        DatabaseEntry entry{job.fingerprint(), decided.cell, *decided.winner,
+        DatabaseEntry entry{job.fingerprint(), std::move(decided.cell), std::move(*decided.winner),
                             request.cotune_version, 0};
         if (!node->program().is_single_collective()) {
           entry.program_text = node->program().graph().ToText();
         }
         report.entries.push_back(std::move(entry));
       } else {
-        report.cells_without_winner.push_back(decided);
+        report.cells_without_winner.push_back(std::move(decided));
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/counted.h"
+#include "core/base/parallel_for.h"
 #include "core/choice/choice_lists.h"
 #include "core/selection/dispatch_table.h"
 #include "fmt/format.h"
@@ -39,6 +40,16 @@ const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,
   if (found != lists_.end()) return found->second.list;
   ListedChoices listed = ListWithCombinations(groups, program_, ProblemAt(size_hint_bytes));
   return lists_.emplace(size_hint_bytes, std::move(listed)).first->second.list;
+}
+
+void MultiTemplate::ListAllChoices(const BackendGroups& groups, size_t threads) {
+  std::vector<uint64_t> hints = size_hints_bytes_;
+  std::erase_if(hints, [this](uint64_t hint) { return lists_.contains(hint); });
+  std::vector<ListedChoices> listed(hints.size());
+  ParallelFor(hints.size(), program_.is_single_collective() ? threads : 1, [&](size_t i) {
+    listed[i] = ListWithCombinations(groups, program_, ProblemAt(hints[i]));
+  });
+  for (size_t i = 0; i < hints.size(); ++i) lists_.emplace(hints[i], std::move(listed[i]));
 }
 
 void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,

@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend/backend_groups.h"
@@ -42,6 +43,10 @@ class MultiTemplate {
 
   // Asks every backend; pure, cached per hint.
   const ChoiceList& ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes);
+
+  // Makes the lists of all hints on so many threads; the calling thread makes those of a program,
+  // because they share the source of recipes.
+  void ListAllChoices(const BackendGroups& groups, size_t threads);
 
   // The forms and regions that the list of a hint was made from. ListChoices has been called for
   // it.
@@ -88,6 +93,8 @@ class MultiTemplate {
   // Winners of all hints that have timings. kEnvironment when no hint has a winner.
   Result<MeasuredWinners::BySize> Finalize() const;
   const std::map<uint64_t, DecidedCell>& cells() const { return cells_; }
+  // Gives the cells away after the tune; the node has none then.
+  std::map<uint64_t, DecidedCell> TakeCells() { return std::exchange(cells_, {}); }
 
  private:
   Program program_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,6 +81,10 @@ TEST(MultiTemplateTest, TimingsAreMeasuredWhenFirstAskedForAndKept) {
   node.SetTimings(128, *first);
   EXPECT_TRUE(node.choice_timings(128, timer).has_value());
   EXPECT_EQ(timer.calls, 2) << "what is known is not measured";
+  const std::map<uint64_t, DecidedCell> taken = node.TakeCells();
+  EXPECT_EQ(taken.size(), 2u);
+  EXPECT_EQ(taken.at(128).cell.problem.bytes(), 64u);
+  EXPECT_TRUE(node.cells().empty());
 }
 
 }  // namespace

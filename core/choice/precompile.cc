@@ -43,14 +43,10 @@ size_t DefaultPrecompileThreads(size_t usable, size_t of_machine, size_t ranks) 
   return std::clamp<size_t>(share, 1, std::max<size_t>(usable, 1));
 }
 
-namespace {
-
 // Compilers work in parallel in one process as well as in several, so that more threads than
 // processors only take memory.
-size_t ThreadsFor(int32_t threads, std::span<ChoiceCaller* const> callers) {
-  if (threads > 0) return static_cast<size_t>(threads);
-  if (callers.empty()) return 1;
-  const ProblemClass& cls = callers.front()->problem().cls;
+size_t PrecompileThreads(int32_t setting, const ProblemClass& cls) {
+  if (setting > 0) return static_cast<size_t>(setting);
   const int32_t ranks = cls.ranks_per_node > 0 ? cls.ranks_per_node : cls.world_size;
   const int64_t of_machine = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
   const std::string usable = UsableProcessors();
@@ -58,6 +54,8 @@ size_t ThreadsFor(int32_t threads, std::span<ChoiceCaller* const> callers) {
                                   static_cast<size_t>(of_machine),
                                   static_cast<size_t>(std::max(ranks, 1)));
 }
+
+namespace {
 
 // The state that the threads share; the last of them frees it, which may be one that was given up.
 struct Work {
@@ -166,7 +164,8 @@ Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, in
   // beginning, their threads would wait for the one that compiles a part.
   std::stable_partition(together.begin(), together.end(),
                         [](const ChoiceCaller* caller) { return caller->UsesPartBackend(); });
-  const size_t wanted = ThreadsFor(threads, callers);
+  const size_t wanted =
+      callers.empty() ? 1 : PrecompileThreads(threads, callers.front()->problem().cls);
   if (Status ready = MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes,
                                   is_asked_to_stop, std::move(tasks));
       !ready) {

@@ -42,6 +42,10 @@ std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 // threads as the machine has processors, and none has more than the processors that it may use.
 size_t DefaultPrecompileThreads(size_t usable, size_t of_machine, size_t ranks);
 
+// The threads of a rank: the setting precompile_threads or, if that is 0, the default on this
+// machine for groups of this shape.
+size_t PrecompileThreads(int32_t setting, const ProblemClass& cls);
+
 // Precompiles every caller whose prepare is local, on `threads` threads (0: as above), and returns
 // when all are done. Callers that use the backend of the parts come first. Failures stay with their
 // callers. Local: no other rank is involved. An error, that of the watchdog, when a call is stuck:

@@ -102,8 +102,35 @@ std::optional<std::map<size_t, std::vector<RankFailure>>> ReadFailures(
   return failures;
 }
 
-// Plans that are held at once: a database may have thousands of winners.
-constexpr size_t kPlansAtOnce = 64;
+// Plans that are held at once: a database may have thousands of winners. The winners of a usual
+// tune are made ready at once, because threads idle at the end of each part.
+constexpr size_t kPlansAtOnce = 256;
+
+std::optional<Choice> FindWinner(const BackendGroups& groups, const CellToCheck& cell,
+                                 const ChoiceId& winner) {
+  if (cell.list != nullptr) {
+    const std::vector<Choice>& choices = cell.list->choices;
+    const auto found = std::find_if(choices.begin(), choices.end(),
+                                    [&](const Choice& choice) { return choice.id == winner; });
+    if (found != choices.end()) return *found;
+    // The list of a program may leave out the combination that has won.
+    if (cell.program->is_single_collective()) return std::nullopt;
+  }
+  return FindChoice(groups, *cell.program, cell.problem, winner);
+}
+
+// Returns the reason for which the list of the cell has not the winner; `otherwise` if it gives
+// none.
+std::string WhyNotListed(const BackendGroups& groups, const CellToCheck& cell,
+                         const ChoiceId& winner, std::string otherwise) {
+  ChoiceList own;
+  if (cell.list == nullptr) own = ListChoicesOf(groups, *cell.program, cell.problem);
+  const ChoiceList& list = cell.list == nullptr ? own : *cell.list;
+  for (const Refusal& refusal : list.refusals) {
+    if (refusal.choice == winner.text()) otherwise = refusal.reason;
+  }
+  return otherwise;
+}
 
 // Makes some winners ready and drops them; adds the failures. `first`
 // is the place of the first one. Fails when a call is stuck, and leaves its plan to the watchdog.
@@ -117,16 +144,12 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
   std::vector<ChoiceCaller*> all;
   for (size_t i = 0; i < cells.size(); ++i) {
     const CellToCheck& cell = cells[i];
-    const std::optional<Choice> choice =
-        FindChoice(groups, *cell.program, cell.problem, winners[i]);
+    const std::optional<Choice> choice = FindWinner(groups, cell, winners[i]);
     Result<std::unique_ptr<ChoiceCaller>> caller = MakeCaller(
         groups, *cell.program, cell.problem, choice ? *choice : Choice{.id = winners[i]});
     if (!choice || !caller) {
       std::string why = caller ? "it is not among the choices of its backend" : caller.error().what;
-      const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
-      for (const Refusal& refusal : list.refusals) {
-        if (refusal.choice == winners[i].text()) why = refusal.reason;
-      }
+      why = WhyNotListed(groups, cell, winners[i], std::move(why));
       const Error error{ErrorCode::kUnsupported, std::move(why), "", "", "", {}};
       failures.push_back(MakeFailure(first + i, error));
       continue;

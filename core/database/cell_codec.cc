@@ -40,15 +40,10 @@ Result<DatabaseEntry> DecodeCell(std::string_view bytes) {
   };
   COTUNE_TRY(Fingerprint fingerprint, FromRecord(record.fingerprint()));
   COTUNE_TRY(ChoiceId winner, ReadChoice(record.winner(), text_of, "winner"));
-  const std::optional<std::string_view> class_text =
-      record.problem_class() == 0 ? std::nullopt : text_of(record.problem_class());
-  if (!class_text) return BadField("problem_class", "there is none");
-  const Result<ProblemClass> cls = ParseProblemClass(*class_text);
-  if (!cls) return BadField("problem_class", cls.error().ToText());
-
+  COTUNE_TRY(const ProblemClass cls, ReadProblemClass(record.problem_class(), text_of));
   DatabaseEntry entry{
       .fingerprint = std::move(fingerprint), .cell = {}, .winner = {.id = std::move(winner)}};
-  entry.cell.problem = {*cls, record.count(), record.topology_digest()};
+  entry.cell.problem = {cls, record.count(), record.topology_digest()};
   entry.cell.problem.cls.program_digest = record.program_digest();
   entry.measured_unix_s = record.measured_unix_s();
   entry.program_text = record.program_text();

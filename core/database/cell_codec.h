@@ -1,4 +1,4 @@
-// A measured cell as bytes: what the journal appends and what rank 0 sends to the others.
+// A measured cell as bytes: a record of the journal.
 #ifndef COTUNE_CORE_DATABASE_CELL_CODEC_H_
 #define COTUNE_CORE_DATABASE_CELL_CODEC_H_
 

@@ -81,6 +81,8 @@ Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup
 
 Status ReadVerdictsAndRefusals(const proto::CellDetailRecord& record, const TextLookup& text_of,
                                CellResult& cell) {
+  cell.verdicts.reserve(static_cast<size_t>(record.verdicts_size()));
+  cell.refusals.reserve(static_cast<size_t>(record.refusals_size()));
   for (const proto::VerdictRecord& verdict_record : record.verdicts()) {
     COTUNE_TRY(Verdict verdict, ReadVerdict(verdict_record, text_of));
     cell.verdicts.push_back(std::move(verdict));
@@ -108,29 +110,32 @@ Status ReadFingerprintFields(
 
 }  // namespace
 
-void TextTable::AddTextsOf(const DatabaseEntry& entry) {
-  for (const Verdict& verdict : entry.cell.verdicts) {
+void TextTable::AddTextsOf(const CellResult& cell, const Winner& winner) {
+  for (const Verdict& verdict : cell.verdicts) {
     Add(verdict.id.text());
     Add(verdict.reason);
     Add(verdict.numerics);
   }
-  for (const Refusal& refusal : entry.cell.refusals) {
+  for (const Refusal& refusal : cell.refusals) {
     Add(refusal.choice);
     Add(refusal.reason);
   }
-  Add(entry.winner.id.text());
-  if (entry.winner.runner_up) Add(entry.winner.runner_up->text());
-  if (entry.winner.fallback) Add(entry.winner.fallback->text());
-  for (const ChoiceId& next : entry.winner.next_best) Add(next.text());
-  Add(entry.winner.why);
-  Add(entry.cell.throttle_reasons);
+  Add(winner.id.text());
+  if (winner.runner_up) Add(winner.runner_up->text());
+  if (winner.fallback) Add(winner.fallback->text());
+  for (const ChoiceId& next : winner.next_best) Add(next.text());
+  Add(winner.why);
+  Add(cell.throttle_reasons);
+}
+
+void TextTable::AddTextsOf(const DatabaseEntry& entry) {
+  AddTextsOf(entry.cell, entry.winner);
   Add(entry.cotune_version);
 }
 
 void TextTable::Freeze() {
   uint32_t reference = 0;
-  references_.reserve(texts_.size());
-  for (std::string_view text : texts_) references_.emplace(text, ++reference);
+  for (std::string_view text : texts_) references_.at(text) = ++reference;
 }
 
 uint32_t TextTable::Reference(std::string_view text) const {
@@ -163,24 +168,23 @@ proto::FingerprintRecord ToRecord(const Fingerprint& fingerprint) {
   return record;
 }
 
-proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTable& table) {
+proto::CellDetailRecord ToDetailRecord(const CellResult& cell, const Winner& winner,
+                                       const TextTable& table) {
   proto::CellDetailRecord record;
-  for (const Verdict& verdict : entry.cell.verdicts)
-    WriteVerdict(verdict, table, *record.add_verdicts());
-  for (const Refusal& refusal : entry.cell.refusals) {
+  for (const Verdict& verdict : cell.verdicts) WriteVerdict(verdict, table, *record.add_verdicts());
+  for (const Refusal& refusal : cell.refusals) {
     proto::RefusalRecord* out = record.add_refusals();
     out->set_choice(table.Reference(refusal.choice));
     out->set_reason(table.Reference(refusal.reason));
   }
-  record.set_start_mode(static_cast<uint32_t>(entry.cell.start_mode));
-  record.set_invalid_rounds(entry.cell.invalid_rounds);
-  if (entry.cell.buffer_copies != 1) {
-    record.set_buffer_copies(static_cast<uint32_t>(entry.cell.buffer_copies));
+  record.set_start_mode(static_cast<uint32_t>(cell.start_mode));
+  record.set_invalid_rounds(cell.invalid_rounds);
+  if (cell.buffer_copies != 1) {
+    record.set_buffer_copies(static_cast<uint32_t>(cell.buffer_copies));
   }
-  record.set_sm_clock_mhz(static_cast<uint32_t>(entry.cell.sm_clock_mhz));
-  record.set_throttle_reasons(table.Reference(entry.cell.throttle_reasons));
-  record.set_is_unsteady(entry.cell.is_unsteady);
-  const Winner& winner = entry.winner;
+  record.set_sm_clock_mhz(static_cast<uint32_t>(cell.sm_clock_mhz));
+  record.set_throttle_reasons(table.Reference(cell.throttle_reasons));
+  record.set_is_unsteady(cell.is_unsteady);
   record.set_winner_median_ns(winner.median_ns);
   if (winner.runner_up) record.set_runner_up(table.Reference(winner.runner_up->text()));
   record.set_runner_up_median_ns(winner.runner_up_median_ns);
@@ -188,6 +192,11 @@ proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTab
   record.set_fallback_median_ns(winner.fallback_median_ns);
   for (const ChoiceId& next : winner.next_best) record.add_next_best(table.Reference(next.text()));
   record.set_why(table.Reference(winner.why));
+  return record;
+}
+
+proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTable& table) {
+  proto::CellDetailRecord record = ToDetailRecord(entry.cell, entry.winner, table);
   record.set_cotune_version(table.Reference(entry.cotune_version));
   return record;
 }
@@ -215,25 +224,24 @@ Result<ChoiceId> ReadChoice(uint32_t reference, const TextLookup& text_of, std::
 }
 
 Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup& text_of,
-                        DatabaseEntry& entry) {
-  if (Status read = ReadVerdictsAndRefusals(record, text_of, entry.cell); !read) return read;
+                        CellResult& cell, Winner& winner) {
+  if (Status read = ReadVerdictsAndRefusals(record, text_of, cell); !read) return read;
   if (record.start_mode() < 1 || record.start_mode() > static_cast<uint32_t>(StartMode::kDevice)) {
     return BadField("start_mode", fmt::format("value {} is not known", record.start_mode()));
   }
-  entry.cell.start_mode = static_cast<StartMode>(record.start_mode());
-  entry.cell.invalid_rounds = record.invalid_rounds();
+  cell.start_mode = static_cast<StartMode>(record.start_mode());
+  cell.invalid_rounds = record.invalid_rounds();
   if (record.buffer_copies() > INT32_MAX) {
     return BadField("buffer_copies", fmt::format("{} of them", record.buffer_copies()));
   }
-  entry.cell.buffer_copies = std::max<int32_t>(1, static_cast<int32_t>(record.buffer_copies()));
+  cell.buffer_copies = std::max<int32_t>(1, static_cast<int32_t>(record.buffer_copies()));
   if (record.sm_clock_mhz() > INT32_MAX) {
     return BadField("sm_clock_mhz", fmt::format("it is {}", record.sm_clock_mhz()));
   }
-  entry.cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
+  cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
   COTUNE_TRY(std::string reasons, ReadText(record.throttle_reasons(), text_of, "throttle_reasons"));
-  entry.cell.throttle_reasons = std::move(reasons);
-  entry.cell.is_unsteady = record.is_unsteady();
-  Winner& winner = entry.winner;
+  cell.throttle_reasons = std::move(reasons);
+  cell.is_unsteady = record.is_unsteady();
   Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
   if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);
   if (!read) return read;
@@ -242,14 +250,28 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
     winner.next_best.push_back(std::move(next));
   }
   COTUNE_TRY(std::string why, ReadText(record.why(), text_of, "why"));
-  COTUNE_TRY(std::string version, ReadText(record.cotune_version(), text_of, "cotune_version"));
   winner.median_ns = record.winner_median_ns();
   winner.runner_up_median_ns = record.runner_up_median_ns();
   winner.fallback_median_ns = record.fallback_median_ns();
   winner.why = std::move(why);
-  winner.best_unfused = BestUnfused(entry.cell, winner.id);
+  winner.best_unfused = BestUnfused(cell, winner.id);
+  return {};
+}
+
+Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup& text_of,
+                        DatabaseEntry& entry) {
+  COTUNE_RETURN_IF_ERROR(ReadDetailRecord(record, text_of, entry.cell, entry.winner));
+  COTUNE_TRY(std::string version, ReadText(record.cotune_version(), text_of, "cotune_version"));
   entry.cotune_version = std::move(version);
   return {};
+}
+
+Result<ProblemClass> ReadProblemClass(uint32_t reference, const TextLookup& text_of) {
+  const std::optional<std::string_view> text = reference == 0 ? std::nullopt : text_of(reference);
+  if (!text) return BadField("problem_class", "there is none");
+  Result<ProblemClass> cls = ParseProblemClass(*text);
+  if (!cls) return BadField("problem_class", cls.error().ToText());
+  return cls;
 }
 
 Result<uint64_t> DigestOfProgramText(std::string_view text) {

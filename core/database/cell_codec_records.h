@@ -24,9 +24,12 @@ namespace cotune {
 class TextTable {
  public:
   void Add(std::string_view text) {
-    if (!text.empty()) texts_.insert(text);
+    // Most texts come many times, and a hash is found sooner than a place in order.
+    if (!text.empty() && references_.try_emplace(text, 0).second) texts_.insert(text);
   }
-  // Every text of the entry's details, its winner and its cotune version; not its problem class.
+  // Every text of the cell and its winner; not its problem class.
+  void AddTextsOf(const CellResult& cell, const Winner& winner);
+  // These, and the cotune version.
   void AddTextsOf(const DatabaseEntry& entry);
   void Freeze();
   const std::set<std::string_view>& texts() const { return texts_; }
@@ -43,6 +46,9 @@ using TextLookup = std::function<std::optional<std::string_view>(uint32_t refere
 
 proto::FingerprintRecord ToRecord(const Fingerprint& fingerprint);
 proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTable& table);
+// The same without a cotune version.
+proto::CellDetailRecord ToDetailRecord(const CellResult& cell, const Winner& winner,
+                                       const TextTable& table);
 
 // kDatabase naming the field.
 Result<Fingerprint> FromRecord(const proto::FingerprintRecord& record);
@@ -52,6 +58,12 @@ Result<ChoiceId> ReadChoice(uint32_t reference, const TextLookup& text_of, std::
 // the field.
 Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup& text_of,
                         DatabaseEntry& entry);
+// The same without a cotune version.
+Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup& text_of,
+                        CellResult& cell, Winner& winner);
+
+// Reads a required text reference as the text of a problem class.
+Result<ProblemClass> ReadProblemClass(uint32_t reference, const TextLookup& text_of);
 
 // The digest of the program that a canonical text stands for. kDatabase when it is no such text.
 Result<uint64_t> DigestOfProgramText(std::string_view text);

@@ -1,36 +1,93 @@
 #include "core/database/known_cells.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
-#include "core/database/cell_codec.h"
-#include "core/ranks/step_record.pb.h"
+#include "core/base/parallel_for.h"
+#include "core/database/cell_codec_records.h"
+#include "core/database/tuned_database.pb.h"
+#include "fmt/format.h"
 
 namespace cotune {
 
-std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cells) {
-  proto::KnownCellList message;
+namespace {
+
+bool IsKnown(const std::optional<DecidedCell>& cell) { return cell && cell->winner; }
+
+tl::unexpected<Error> UnreadableList(std::string cause) {
+  return Fail(ErrorCode::kDatabase, "the known cells of rank 0 cannot be read", "",
+              std::move(cause), "start all ranks from one build");
+}
+
+Result<DecidedCell> ReadCell(const proto::KnownCellRecord& record, const TextLookup& text_of) {
+  COTUNE_TRY(ChoiceId id, ReadChoice(record.winner(), text_of, "winner"));
+  COTUNE_TRY(const ProblemClass cls, ReadProblemClass(record.problem_class(), text_of));
+  CellResult cell;
+  cell.problem = {cls, record.count(), record.topology_digest()};
+  cell.problem.cls.program_digest = record.program_digest();
+  Winner winner{.id = std::move(id)};
+  COTUNE_RETURN_IF_ERROR(ReadDetailRecord(record.detail(), text_of, cell, winner));
+  return DecidedCell{std::move(cell), std::move(winner)};
+}
+
+}  // namespace
+
+std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cells, size_t threads) {
+  TextTable table;
+  std::map<ProblemClass, std::string> classes;
   for (const std::optional<DecidedCell>& known : cells) {
-    std::string* bytes = message.add_cells();
-    if (known && known->winner) {
-      *bytes = EncodeCell(DatabaseEntry{{}, known->cell, *known->winner, "", 0});
-    }
+    if (!IsKnown(known)) continue;
+    table.AddTextsOf(known->cell, *known->winner);
+    const ProblemClass& cls = known->cell.problem.cls;
+    const auto [text, is_new] = classes.try_emplace(cls);
+    if (is_new) text->second = ToText(cls);
+    table.Add(text->second);
   }
+  table.Freeze();
+  proto::KnownCellList message;
+  for (const std::string_view text : table.texts()) message.add_texts(text.data(), text.size());
+  for (size_t i = 0; i < cells.size(); ++i) message.add_cells();
+  ParallelFor(cells.size(), threads, [&](size_t i) {
+    const std::optional<DecidedCell>& known = cells[i];
+    if (!IsKnown(known)) return;
+    proto::KnownCellRecord& record = *message.mutable_cells(static_cast<int>(i));
+    const Problem& problem = known->cell.problem;
+    record.set_winner(table.Reference(known->winner->id.text()));
+    record.set_problem_class(table.Reference(classes.at(problem.cls)));
+    record.set_count(problem.count);
+    record.set_topology_digest(problem.topology_digest);
+    record.set_program_digest(problem.cls.program_digest);
+    *record.mutable_detail() = ToDetailRecord(known->cell, *known->winner, table);
+  });
   return message.SerializeAsString();
 }
 
-Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_view bytes) {
+Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_view bytes,
+                                                                 size_t threads) {
   proto::KnownCellList message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Fail(ErrorCode::kDatabase, "the known cells of rank 0 cannot be read", "", "",
-                "start all ranks from one build");
+  if (bytes.size() > INT32_MAX ||
+      !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return UnreadableList(fmt::format("{} bytes are not a list of them", bytes.size()));
   }
-  std::vector<std::optional<DecidedCell>> cells;
-  for (const std::string& encoded : message.cells()) {
-    cells.emplace_back();
-    if (encoded.empty()) continue;
-    COTUNE_TRY(DatabaseEntry entry, DecodeCell(encoded));
-    cells.back() = DecidedCell{std::move(entry.cell), std::move(entry.winner)};
+  const TextLookup text_of = [&message](uint32_t reference) -> std::optional<std::string_view> {
+    if (reference > static_cast<uint32_t>(message.texts_size())) return std::nullopt;
+    return message.texts(static_cast<int>(reference) - 1);
+  };
+  std::vector<std::optional<DecidedCell>> cells(static_cast<size_t>(message.cells_size()));
+  std::vector<std::optional<Error>> failures(cells.size());
+  ParallelFor(cells.size(), threads, [&](size_t i) {
+    const proto::KnownCellRecord& record = message.cells(static_cast<int>(i));
+    if (record.winner() == 0) return;
+    Result<DecidedCell> cell = ReadCell(record, text_of);
+    if (cell) {
+      cells[i] = std::move(*cell);
+    } else {
+      failures[i] = cell.error();
+    }
+  });
+  for (const std::optional<Error>& failure : failures) {
+    if (failure) return UnreadableList(failure->ToText());
   }
   return cells;
 }

@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_DATABASE_KNOWN_CELLS_H_
 #define COTUNE_CORE_DATABASE_KNOWN_CELLS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ class KnownCells {
  public:
   virtual ~KnownCells() = default;
   virtual std::optional<CellResult> Find(const Problem& problem) = 0;
+  // Returns true if several threads may call Find at once.
+  virtual bool FindsOnAnyThread() const { return false; }
   // Called on rank 0 before anything is made ready, the winners of known cells too.
   virtual std::vector<LeftOutChoice> Begin() { return {}; }
   // Called on rank 0 in front of the first launch of a choice in a cell, and without a choice
@@ -39,10 +42,12 @@ class KnownCells {
 };
 
 // The message of rank 0: one element a cell of the tune, in order, with its winner. A cell without
-// a winner counts as not known.
-std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cells);
+// a winner counts as not known. So many threads make and read it.
+std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cells,
+                             size_t threads = 1);
 // Every cell that it gives has a winner. kDatabase when the bytes are not such a message.
-Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_view bytes);
+Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_view bytes,
+                                                                 size_t threads = 1);
 
 // Likewise what rank 0 leaves out.
 std::string EncodeLeftOut(const std::vector<LeftOutChoice>& left_out);

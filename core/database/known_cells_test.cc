@@ -1,5 +1,9 @@
 #include "core/database/known_cells.h"
 
+#include <functional>
+
+#include "core/database/cell_codec.h"
+#include "core/database/tuned_database.pb.h"
 #include "core/testing/database_entries.h"
 #include "gtest/gtest.h"
 
@@ -20,6 +24,47 @@ TEST(KnownCellsTest, TravelWithTheirWinners) {
   EXPECT_EQ((*cells)[1]->winner.value(), known.winner.value());
   EXPECT_FALSE((*cells)[2].has_value()) << "without a winner it is not known";
   EXPECT_EQ(DecodeKnownCells("\xff").error().code, ErrorCode::kDatabase);
+}
+
+TEST(KnownCellsTest, ShareTheTextsThatTheyHaveInCommon) {
+  std::vector<std::optional<DecidedCell>> cells;
+  size_t alone_bytes = 0;
+  for (uint64_t count = 1; count <= 40; ++count) {
+    const DatabaseEntry entry = EntryForTest(count);
+    cells.push_back(DecidedCell{entry.cell, entry.winner});
+    alone_bytes += EncodeCell({{}, entry.cell, entry.winner, "", 0}).size();
+  }
+  const std::string bytes = EncodeKnownCells(cells);
+  EXPECT_LT(bytes.size(), alone_bytes * 3 / 4);
+  EXPECT_EQ(EncodeKnownCells(cells, 4), bytes) << "the bytes do not depend on the threads";
+  const auto read = DecodeKnownCells(bytes, 4);
+  ASSERT_TRUE(read.has_value()) << read.error().ToText();
+  ASSERT_EQ(read->size(), cells.size());
+  for (size_t i = 0; i < cells.size(); ++i) {
+    EXPECT_EQ((*read)[i]->cell, cells[i]->cell);
+    EXPECT_EQ((*read)[i]->winner.value(), cells[i]->winner.value());
+  }
+}
+
+TEST(KnownCellsTest, ThatPointBehindTheTableAreAnError) {
+  const DatabaseEntry entry = EntryForTest(256);
+  proto::KnownCellList good;
+  ASSERT_TRUE(good.ParseFromString(EncodeKnownCells({DecidedCell{entry.cell, entry.winner}})));
+  const std::function<void(proto::KnownCellRecord&)> spoilers[] = {
+      [](auto& cell) { cell.set_winner(1000); },
+      [](auto& cell) { cell.set_problem_class(0); },
+      [](auto& cell) { cell.set_problem_class(cell.winner()); },
+      [](auto& cell) { cell.mutable_detail()->set_why(1000); },
+      [](auto& cell) { cell.mutable_detail()->mutable_verdicts(0)->set_choice(0); },
+      [](auto& cell) { cell.clear_detail(); }};
+  for (const auto& spoil : spoilers) {
+    proto::KnownCellList bad = good;
+    spoil(*bad.mutable_cells(0));
+    const auto read = DecodeKnownCells(bad.SerializeAsString());
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code, ErrorCode::kDatabase);
+    EXPECT_FALSE(read.error().next_step.empty());
+  }
 }
 
 TEST(LeftOutTest, TravelsInLines) {

@@ -53,6 +53,9 @@ std::optional<Miss> MachineMiss(const Fingerprint& there, const Fingerprint& her
                 fmt::format("{}: {} in the file, {} here", name, value_of(there, name),
                             value_of(here, name))};
   };
+  if (there.machine == here.machine && there.measuring_mode == here.measuring_mode) {
+    return std::nullopt;
+  }
   for (const auto& [name, value] : there.machine) {
     if (value_of(there, name) != value_of(here, name)) return differs(name);
   }
@@ -373,11 +376,20 @@ void TunedDatabase::DropOtherBuilds(const TunedDatabase& fresh) {
 
 tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
                                                       const Fingerprint& here) const {
+  const tl::expected<const DatabaseRow*, Miss> found = FindRow(problem, here);
+  if (!found) return tl::make_unexpected(found.error());
+  Result<DatabaseEntry> entry = (*found)->Decode();
+  if (!entry) return tl::make_unexpected(Miss{MissReason::kUnreadable, entry.error().ToText()});
+  return std::move(*entry);
+}
+
+tl::expected<const DatabaseRow*, Miss> TunedDatabase::FindRow(const Problem& problem,
+                                                              const Fingerprint& here) const {
   DatabaseRow wanted;
   wanted.problem = problem;
   const DatabaseRow* found = nullptr;
   int found_backends = 0;
-  Miss nearest{MissReason::kNoEntry, "no entry for " + ToText(problem)};
+  Miss nearest;
   for (auto at = rows_.begin(); at != rows_.end();) {
     // One binary search in the rows of each fingerprint.
     wanted.fingerprint = at->fingerprint;
@@ -398,10 +410,9 @@ tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
       return other.fingerprint == wanted.fingerprint || *other.fingerprint == *wanted.fingerprint;
     });
   }
-  if (found == nullptr) return tl::make_unexpected(std::move(nearest));
-  Result<DatabaseEntry> entry = found->Decode();
-  if (!entry) return tl::make_unexpected(Miss{MissReason::kUnreadable, entry.error().ToText()});
-  return std::move(*entry);
+  if (found != nullptr) return found;
+  if (nearest.reason == MissReason::kNoEntry) nearest.detail = "no entry for " + ToText(problem);
+  return tl::make_unexpected(std::move(nearest));
 }
 
 Result<DispatchTable> TunedDatabase::BuildTable(int32_t world_size, int32_t ranks_per_node,

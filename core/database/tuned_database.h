@@ -76,6 +76,10 @@ class TunedDatabase {
   // the backends here took part, then the newest, then the one with most backends. The problem's
   // topology digest is not compared: it follows from the machine fields.
   tl::expected<DatabaseEntry, Miss> Find(const Problem& problem, const Fingerprint& here) const;
+  // The row of that entry, whose details are not read and may be malformed; it lives until the
+  // database is changed.
+  tl::expected<const DatabaseRow*, Miss> FindRow(const Problem& problem,
+                                                 const Fingerprint& here) const;
 
   // The dispatch table of all entries valid under `here` for groups of this shape; at each size the
   // one that Find gives. Roots of a broadcast share a row: the smallest root measured at a size

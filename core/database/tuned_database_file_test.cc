@@ -393,6 +393,10 @@ TEST_F(TunedDatabaseFileTest, UnreadableDetailsAreAnErrorWhenAskedForAndNeverDro
   const DatabaseEntry bad = EntryForTest(8);
   EXPECT_EQ(database.Find(bad.cell.problem, bad.fingerprint).error().reason,
             MissReason::kUnreadable);
+  const auto row = database.FindRow(bad.cell.problem, bad.fingerprint);
+  ASSERT_TRUE(row.has_value()) << "the index can be read";
+  EXPECT_EQ(*(*row)->fingerprint, bad.fingerprint);
+  EXPECT_EQ((*row)->Decode().error().code, ErrorCode::kDatabase);
   EXPECT_EQ(database.Find(EntryForTest(16).cell.problem, bad.fingerprint).value(),
             EntryForTest(16));
   EXPECT_EQ(database.entries().error().code, ErrorCode::kDatabase);

@@ -121,8 +121,11 @@ class FileJournal final : public TuningJournal {
     if (!fd_.is_open()) {
       if (Status opened = OpenFile(); !opened) return opened;
     }
-    if (WriteAll(fd_.get(), record) && (!is_durable || fdatasync(fd_.get()) == 0)) return {};
-    return JournalFailure("a measurement cannot be written to the journal", path_);
+    if (!WriteAll(fd_.get(), record) || (is_durable && fdatasync(fd_.get()) != 0)) {
+      return JournalFailure("a measurement cannot be written to the journal", path_);
+    }
+    return is_durable && !std::exchange(has_durable_name_, true) ? SyncFolder(FolderOf(path_))
+                                                                 : Status();
   }
 
   // One end counts once for a choice, at however many sizes and on however many ranks it was under
@@ -145,7 +148,8 @@ class FileJournal final : public TuningJournal {
     return fd_.is_open() ? Status() : JournalFailure("the journal cannot be opened", path_);
   }
 
-  // Makes a file that has the header, in place of one without. It gets its name when it is whole.
+  // Makes a file that has the header, in place of one without. It gets its name when it is whole;
+  // the name is made durable with the first cell, before which the file has nothing to keep.
   Status MakeFile() {
     const std::string unnamed = path_ + ".new";
     const UniqueFd fd(
@@ -157,7 +161,8 @@ class FileJournal final : public TuningJournal {
       unlink(unnamed.c_str());
       return failure;
     }
-    return SyncFolder(FolderOf(path_));
+    has_durable_name_ = false;
+    return {};
   }
 
   DatabaseLock lock_;
@@ -171,6 +176,7 @@ class FileJournal final : public TuningJournal {
   PluginBuilds builds_;                    // this tune's
   PluginBuilds builds_in_file_;            // the last ones there
   bool has_header_ = false;                // the file
+  bool has_durable_name_ = false;          // the file, for certain
   uint64_t lost_bytes_ = 0;
 };
 

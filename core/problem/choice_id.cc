@@ -26,7 +26,9 @@ bool IsBackendName(std::string_view text) {
 
 // The parameter part behind '?'; empty when it is well formed, else what is wrong with it.
 std::string ParameterMistake(std::string_view text) {
+  constexpr size_t kUsualKeys = 8;
   std::vector<std::string_view> keys;
+  keys.reserve(kUsualKeys);
   while (true) {
     const size_t end = std::min(text.find('&'), text.size());
     const std::string_view pair = text.substr(0, end);
@@ -57,7 +59,7 @@ Result<ChoiceId> ChoiceId::Parse(std::string_view text) {
   for (std::string_view rest = text;;) {
     const size_t end = std::min(rest.find('+'), rest.size());
     Result<ChoiceId> step = ParseStep(rest.substr(0, end));
-    if (!step) return step;
+    if (!step || end == text.size()) return step;
     if (first_slash == std::string_view::npos) first_slash = step->slash_;
     if (end == rest.size()) return ChoiceId(std::string(text), first_slash);
     rest.remove_prefix(end + 1);
@@ -119,8 +121,14 @@ Result<ChoiceId> ChoiceId::FromBackend(std::string_view backend, std::string_vie
 }
 
 std::string ChoiceId::HostKey(std::string_view key) const {
-  for (auto& [name, value] : parameters()) {
-    if (name == key) return std::move(value);
+  const std::string_view name = choice_name();
+  const size_t question = name.find('?');
+  if (question == std::string_view::npos) return "";
+  for (std::string_view rest = name.substr(question + 1); !rest.empty();) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) == key) return std::string(pair.substr(equals + 1));
+    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
   }
   return "";
 }

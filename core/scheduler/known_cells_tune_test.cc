@@ -53,7 +53,34 @@ TEST(KnownCellsTuneTest, KnownCellsAreNotMeasuredAgain) {
   const std::vector<RankView> third = RunTune(tune);
   EXPECT_EQ(third[1].outcome->measured_cells, 0);
   EXPECT_EQ(third[1].plans_prepared, 2) << "each winner once, before the vote";
+  EXPECT_EQ(third[1].lists_made, 2) << "the list of each cell once";
   EXPECT_EQ(third[1].observer.plans.at(0).known_cells, 2);
+}
+
+TEST(KnownCellsTuneTest, ThreadsShareTheWorkOnManyKnownCells) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.choices = [](int) {
+    ScriptedChoice a = Scripted("a", 0);
+    a.cost_ns = [](uint64_t bytes) { return bytes % 64 == 0 ? 10'000 : 90'000; };
+    return std::vector<ScriptedChoice>{a, Scripted("b", 50'000)};
+  };
+  constexpr int kCells = 40;
+  tune.node_sizes = {{}};
+  for (int i = 0; i < kCells; ++i) tune.node_sizes[0].push_back(1024 + 32 * i);
+  tune.known = &known;
+  const std::vector<RankView> first = RunTune(tune);
+  ASSERT_TRUE(first[0].outcome.has_value()) << first[0].outcome.error().ToText();
+  tune.settings.precompile_threads = 4;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->known_cells, kCells);
+    EXPECT_EQ(view.lists_made, kCells);
+    EXPECT_EQ(view.plans_prepared, kCells);
+    EXPECT_EQ(view.outcome->table.Serialize(), first[0].outcome->table.Serialize());
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/a");
+    EXPECT_EQ(WinnerAt(*view.outcome, 1056, 2), "scripted/b");
+  }
 }
 
 TEST(KnownCellsTuneTest, ForcedCellsAreNotMeasuredAndHaveNoWinner) {
@@ -107,6 +134,30 @@ TEST(KnownCellsTuneTest, AKnownCellIsDecidedByTheRulesOfThisTune) {
     EXPECT_EQ(view.outcome->known_cells, 1);
     EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/faster");
   }
+}
+
+TEST(KnownCellsTuneTest, AKnownWinnerThatNoRankListsIsNamedWithItsRefusal) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.known = &known;
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
+  };
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  tune.choices = [](int) {
+    ScriptedChoice a = Scripted("a", 1000);
+    a.refused = "it needs another network";
+    return std::vector<ScriptedChoice>{a, Scripted("b", 2000)};
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "");
+    EXPECT_EQ(view.plans_prepared, 0);
+  }
+  ASSERT_EQ(views[0].observer.warnings.size(), 1u);
+  EXPECT_THAT(views[0].observer.warnings.front(),
+              AllOf(HasSubstr("scripted/a, which won"), HasSubstr("it needs another network")));
 }
 
 TEST(KnownCellsTuneTest, AKnownWinnerThatOneRankCannotRunIsDeclinedByName) {

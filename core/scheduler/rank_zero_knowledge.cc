@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/parallel_for.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
 
@@ -18,14 +19,13 @@ std::optional<DecidedCell> FindKnown(KnownCells* known, const CellPlace& place,
   if (!cell) return std::nullopt;
   // By the rules of this tune, which may differ from those of the tune that measured the cell.
   DecidedCell decided = Decide(std::move(*cell), rules);
+  if (!decided.winner) return std::nullopt;  // to the other ranks it is not known either
   const std::string problem_class = ToText(place.node->program().anchor());
   const auto is_winner = [&](const LeftOutChoice& each) {
     return each.problem_class == problem_class && each.choice == decided.winner->id.text();
   };
   // Making it ready for the table may end this tune too.
-  if (decided.winner && std::any_of(left_out.begin(), left_out.end(), is_winner)) {
-    return std::nullopt;
-  }
+  if (std::any_of(left_out.begin(), left_out.end(), is_winner)) return std::nullopt;
   return decided;
 }
 
@@ -41,17 +41,19 @@ Result<std::vector<LeftOutChoice>> ShareLeftOut(RankExchange& exchange, KnownCel
 
 Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
     RankExchange& exchange, KnownCells* known, std::span<const CellPlace> places,
-    std::span<const LeftOutChoice> left_out, const SelectionRules& rules, int64_t deadline_ns) {
-  std::string bytes;
+    std::span<const LeftOutChoice> left_out, const SelectionRules& rules, size_t threads,
+    int64_t deadline_ns) {
   if (exchange.rank() == 0) {
-    std::vector<std::optional<DecidedCell>> found;
-    for (const CellPlace& place : places) {
-      found.push_back(FindKnown(known, place, left_out, rules));
-    }
-    bytes = EncodeKnownCells(found);
+    std::vector<std::optional<DecidedCell>> found(places.size());
+    const bool is_shared = known != nullptr && known->FindsOnAnyThread();
+    ParallelFor(places.size(), is_shared ? threads : 1,
+                [&](size_t i) { found[i] = FindKnown(known, places[i], left_out, rules); });
+    const std::string own = EncodeKnownCells(found, threads);
+    COTUNE_RETURN_IF_ERROR(BroadcastInParts(exchange, own, deadline_ns));
+    return found;
   }
-  COTUNE_TRY(const std::string shared, BroadcastInParts(exchange, bytes, deadline_ns));
-  Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(shared);
+  COTUNE_TRY(const std::string shared, BroadcastInParts(exchange, "", deadline_ns));
+  Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(shared, threads);
   if (!cells) return cells;
   if (cells->size() == places.size()) return cells;
   return Fail(ErrorCode::kInternal,

@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_SCHEDULER_RANK_ZERO_KNOWLEDGE_H_
 #define COTUNE_CORE_SCHEDULER_RANK_ZERO_KNOWLEDGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,10 +21,12 @@ namespace cotune {
 Result<std::vector<LeftOutChoice>> ShareLeftOut(RankExchange& exchange, KnownCells* known,
                                                 int64_t deadline_ns);
 // The results that earlier tunes have left for these cells, which are the same on all ranks
-// (CompareTunes), decided by `rules`. A cell whose winner is left out is not known.
+// (CompareTunes), decided by `rules`. A cell whose winner is left out is not known. So many threads
+// share the work of a rank.
 Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
     RankExchange& exchange, KnownCells* known, std::span<const CellPlace> places,
-    std::span<const LeftOutChoice> left_out, const SelectionRules& rules, int64_t deadline_ns);
+    std::span<const LeftOutChoice> left_out, const SelectionRules& rules, size_t threads,
+    int64_t deadline_ns);
 
 }  // namespace cotune
 

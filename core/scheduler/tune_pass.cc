@@ -62,12 +62,21 @@ Status TunePass::Run() {
   return Agree();
 }
 
+size_t TunePass::ThreadsOfRank() const {
+  // Beginning a thread takes as long as the work on a cell.
+  constexpr size_t kThreadsMax = 8;
+  const ProblemClass& cls = state_.nodes[first_]->program().anchor();
+  return std::min(kThreadsMax, PrecompileThreads(settings_.precompile_threads, cls));
+}
+
 void TunePass::ListChoices() {
   const StageSpan stage(parts_.observer, Stage::kChoices);
+  const size_t threads = ThreadsOfRank();
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
     MultiTemplate& node = *state_.nodes[i];
     const ScopedSpan span(parts_.observer, SpanKind::kNode, std::string(kNodeSpan),
                           ToText(node.program().anchor()));
+    node.ListAllChoices(parts_.groups, threads);
     for (uint64_t hint : node.size_hints_bytes()) {
       const ChoiceList& list = node.ListChoices(parts_.groups, hint);
       if (parts_.exchange.rank() == 0) LogListing(node, hint, list);
@@ -103,8 +112,9 @@ Status TunePass::LookUpKnownCells() {
       all.push_back({state_.nodes[i].get(), hint});
     }
   }
-  COTUNE_TRY(auto known, ShareKnownCells(parts_.exchange, parts_.known, all, left_out,
-                                         SelectionRules::Of(settings_), WarmDeadlineNs()));
+  COTUNE_TRY(auto known,
+             ShareKnownCells(parts_.exchange, parts_.known, all, left_out,
+                             SelectionRules::Of(settings_), ThreadsOfRank(), WarmDeadlineNs()));
   for (size_t i = 0; i < all.size(); ++i) {
     if (!known[i]) {
       const bool is_forced =
@@ -278,7 +288,8 @@ Status TunePass::CheckChoices() {
   for (const CellPlace& place : known_) {
     const Result<Winner>& winner = place.node->cells().at(place.hint_bytes).winner;
     if (!winner) continue;
-    known.push_back({&place.node->program(), place.problem()});
+    known.push_back({&place.node->program(), place.problem(),
+                     &place.node->ListChoices(parts_.groups, place.hint_bytes)});
     winners.push_back(winner->id);
     places.push_back(place);
   }

@@ -30,6 +30,8 @@ class TunePass {
   Status Run();
 
  private:
+  // The threads that share short work on all cells of this rank.
+  size_t ThreadsOfRank() const;
   void ListChoices();
   // Logs what a list has, and what it leaves out. By rank 0: the lists of all ranks are equal.
   void LogListing(const MultiTemplate& node, uint64_t hint_bytes, const ChoiceList& list) const;

@@ -534,6 +534,7 @@ Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program& program, cons
 }
 
 ChoiceList BackendForTest::ListChoices(const Program& program, const Problem&) const {
+  ++lists_made;
   ChoiceList list;
   for (const ScriptedChoice& scripted : choices_) {
     const ChoiceId id = *ChoiceId::FromBackend(name_, scripted.name);

@@ -3,6 +3,7 @@
 #ifndef COTUNE_CORE_TESTING_SCRIPTED_RANKS_H_
 #define COTUNE_CORE_TESTING_SCRIPTED_RANKS_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -119,6 +120,7 @@ class BackendForTest final : public Backend {
   bool part_ulp_is_in_replicated = true;
   int groups_created = 0;
   int plans_prepared = 0;
+  mutable std::atomic<int> lists_made = 0;
   std::set<bool> roundings_of_regions;  // GroupShape::rounds_values of all prepared regions
   int register_fails_on_rank = -1;      // memory with its groups, with this code
   ErrorCode register_error = ErrorCode::kUnsupported;

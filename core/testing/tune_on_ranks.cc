@@ -90,6 +90,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       EXPECT_EQ(backend.registered_bytes, 0u) << "memory of a tune is given back";
       view.groups_created = backend.groups_created;
       view.plans_prepared = backend.plans_prepared;
+      view.lists_made = backend.lists_made;
       view.roundings_of_regions = backend.roundings_of_regions;
       view.recv_buffers = backend.recv_buffers.size();
     });

@@ -53,6 +53,7 @@ class MemoryOfCells final : public KnownCells {
     cells.insert_or_assign(cell.problem, cell);
     return {};
   }
+  bool FindsOnAnyThread() const override { return true; }
   std::vector<LeftOutChoice> Begin() override { return left_out; }
   std::map<Problem, CellResult> cells;
   std::vector<LeftOutChoice> left_out;
@@ -65,6 +66,7 @@ struct RankView {
   std::vector<CellResult> cells;
   int groups_created = 0;
   int plans_prepared = 0;
+  int lists_made = 0;                   // by its backend
   std::set<bool> roundings_of_regions;  // as in BackendForTest
   size_t recv_buffers = 0;              // distinct ones that calls were given
 };
