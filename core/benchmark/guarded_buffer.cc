@@ -32,12 +32,14 @@ bool GuardsIntact(std::span<const std::byte> bytes) {
          std::all_of(back.begin(), back.end(), is_guard);
 }
 
+Status PutGuards(Device& device, DeviceBuffer& buffer) {
+  COTUNE_RETURN_IF_ERROR(device.Fill(buffer, 0, kGuardBytes, kGuard));
+  return device.Fill(buffer, buffer.bytes() - kGuardBytes, kGuardBytes, kGuard);
+}
+
 Status PoisonBetweenGuards(Device& device, DeviceBuffer& buffer) {
-  const uint64_t payload_bytes = buffer.bytes() - 2 * kGuardBytes;
-  Status filled = device.Fill(buffer, 0, kGuardBytes, kGuard);
-  if (filled) filled = device.Fill(buffer, kGuardBytes, payload_bytes, kPoison);
-  if (filled) filled = device.Fill(buffer, kGuardBytes + payload_bytes, kGuardBytes, kGuard);
-  return filled;
+  COTUNE_RETURN_IF_ERROR(PutGuards(device, buffer));
+  return device.Fill(buffer, kGuardBytes, buffer.bytes() - 2 * kGuardBytes, kPoison);
 }
 
 Status PutBlock(Device& device, DeviceBuffer& buffer, uint64_t payload_offset,

@@ -20,6 +20,9 @@ inline constexpr uint64_t kGuardBytes = 256;
 std::span<std::byte> Payload(std::vector<std::byte>& bytes);
 bool GuardsIntact(std::span<const std::byte> bytes);
 
+// The guards alone, for a payload that is written in whole.
+Status PutGuards(Device& device, DeviceBuffer& buffer);
+
 // Guards around a payload that no right answer contains: NaN for floats, -1 and 255 for integers.
 Status PoisonBetweenGuards(Device& device, DeviceBuffer& buffer);
 

@@ -91,7 +91,7 @@ Result<std::unique_ptr<DeviceBuffer>> ProgramOperands::ImageOf(
   Result<std::unique_ptr<DeviceBuffer>> image =
       device_.Allocate(program_.BytesOf(value, rows_) + 2 * kGuardBytes);
   if (!image) return image;
-  COTUNE_RETURN_IF_ERROR(PoisonBetweenGuards(device_, **image));
+  COTUNE_RETURN_IF_ERROR(PutGuards(device_, **image));
   const uint64_t row_bytes = RowBytes(program_.graph().type(value));
   const uint64_t rows = program_.RowsOf(value, rows_);
   const uint64_t rows_at_once = std::max<uint64_t>(1, kStagedBytes / row_bytes);
@@ -233,7 +233,7 @@ Result<ProgramOperands::Kind> ProgramOperands::MakeKind(uint32_t kind) {
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const ValueIndex value = graph.outputs()[i].value;
     const ValueType& type = graph.type(value);
-    const std::vector<std::byte> rounded = Encode((*data.expected)[i]);
+    const std::vector<std::byte> rounded = Encode(*(*data.expected)[i]);
     ValueHash hash(type.dtype);
     const auto row_at = [&](uint64_t row) {
       return rounded.data() + EvaluatedRow(type, row) * RowBytes(type);
@@ -353,7 +353,7 @@ Result<uint64_t> ProgramOperands::CheckOutput(DeviceBuffer& seen, size_t output,
   std::vector<std::byte> bytes(seen.bytes());
   COTUNE_RETURN_IF_ERROR(device_.Read(seen, bytes));
   if (!GuardsIntact(bytes)) check.wrote_outside = true;
-  const uint64_t wrong = CountWrongRows(output, (*kind.expected)[output], Payload(bytes));
+  const uint64_t wrong = CountWrongRows(output, *(*kind.expected)[output], Payload(bytes));
   check.wrong_elements += wrong;
   if (wrong > 0 || check.wrote_outside) return 0;
   const Dtype dtype = program_.graph().type(program_.graph().outputs()[output].value).dtype;

@@ -60,7 +60,7 @@ class ProgramOperands final : public CellOperands {
   struct Kind {
     Buffers before;  // one for each input
     // One for each output: what a right implementation may give, and images that were found right.
-    const std::vector<EvaluatedValue>* expected = nullptr;  // reference_ owns it
+    const EvaluatedOutputs* expected = nullptr;  // reference_ owns it
     std::vector<std::vector<Image>> right;
   };
 

@@ -27,9 +27,9 @@ void ReferenceResults::Evaluate(uint32_t kind) {
   if (!results) results.emplace(Evaluated(kind));
 }
 
-Result<const std::vector<EvaluatedValue>*> ReferenceResults::Of(uint32_t kind) {
+Result<const EvaluatedOutputs*> ReferenceResults::Of(uint32_t kind) {
   Evaluate(kind);
-  const Result<std::vector<EvaluatedValue>>& results = *kinds_.at(kind);
+  const Result<EvaluatedOutputs>& results = *kinds_.at(kind);
   COTUNE_RETURN_IF_ERROR(results);
   return &*results;
 }
@@ -38,7 +38,7 @@ ProgramDataSet ReferenceResults::DataSet(uint32_t kind) const {
   return {.rows = rows_, .world_size = program_.group().world_size, .salt = kind};
 }
 
-Result<std::vector<EvaluatedValue>> ReferenceResults::Evaluated(uint32_t kind) const {
+Result<EvaluatedOutputs> ReferenceResults::Evaluated(uint32_t kind) const {
   try {
     return EvaluateProgramOnRank(program_.graph(), evaluated_rows_, program_.group().world_size,
                                  rank_, Inputs(kind));

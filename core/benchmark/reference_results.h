@@ -31,14 +31,14 @@ class ReferenceResults {
   void Evaluate(uint32_t kind);
   // The results of a kind, one for each output, at evaluated_rows(). Evaluates them if they are not
   // there. kEnvironment: no memory; otherwise as EvaluateProgramOnRank.
-  Result<const std::vector<EvaluatedValue>*> Of(uint32_t kind);
+  Result<const EvaluatedOutputs*> Of(uint32_t kind);
 
   // R of the evaluation, from whose rows those of a call follow.
   uint64_t evaluated_rows() const { return evaluated_rows_; }
   ProgramDataSet DataSet(uint32_t kind) const;
 
  private:
-  Result<std::vector<EvaluatedValue>> Evaluated(uint32_t kind) const;
+  Result<EvaluatedOutputs> Evaluated(uint32_t kind) const;
   // The inputs of every rank at the rows of the evaluation.
   std::vector<std::vector<std::vector<std::byte>>> Inputs(uint32_t kind) const;
 
@@ -46,7 +46,7 @@ class ReferenceResults {
   const uint64_t rows_;
   const int rank_;
   const uint64_t evaluated_rows_;
-  std::array<std::optional<Result<std::vector<EvaluatedValue>>>, CellOperands::kDataKinds> kinds_;
+  std::array<std::optional<Result<EvaluatedOutputs>>, CellOperands::kDataKinds> kinds_;
 };
 
 }  // namespace cotune

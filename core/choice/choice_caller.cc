@@ -35,7 +35,7 @@ Result<std::unique_ptr<Plan>> ChoiceCaller::Prepare(int64_t deadline_ns) {
       return members_.front()->group->Prepare(program_, problem_, choice_, deadline_ns);
     }
     COTUNE_CHECK(support_.recipes != nullptr, "a program with several steps has a recipe");
-    COTUNE_TRY(const Recipe recipe, support_.recipes->RecipeOf(program_.graph(), choice_.id));
+    COTUNE_TRY(const Recipe recipe, TakeRecipe());
     COTUNE_TRY(const std::vector<ChoiceId> ids, ChoicesOfSteps(recipe, choice_.id));
     std::vector<RecipePlan::StepChoice> steps;
     for (size_t i = 0; i < members_.size(); ++i) {
@@ -50,6 +50,13 @@ Result<std::unique_ptr<Plan>> ChoiceCaller::Prepare(int64_t deadline_ns) {
     return Fail(ErrorCode::kInternal, "preparing it threw an exception", id().text(),
                 "it is no std::exception");
   }
+}
+
+Result<Recipe> ChoiceCaller::TakeRecipe() {
+  if (!recipe_) return support_.recipes->RecipeOf(program_.graph(), choice_.id);
+  Recipe made = std::move(*recipe_);
+  recipe_.reset();
+  return made;
 }
 
 Result<TimedSpan> ChoiceCaller::RunOnce(Device& device, const LaunchArguments& arguments) {

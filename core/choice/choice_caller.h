@@ -12,6 +12,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/backend_groups.h"
 #include "core/backend/device.h"
+#include "core/recipe/recipe.h"
 
 namespace cotune {
 
@@ -21,14 +22,17 @@ class ChoiceCaller {
  public:
   // members: of the backends that run the backend steps of the choice's recipe, in order. program,
   // members and support outlive the caller; support has a source of recipes, unless the program is
-  // a single collective.
+  // a single collective. recipe: the choice's, which the first plan is made of; without it, and for
+  // later plans, the source is asked.
   ChoiceCaller(const Program& program, const Problem& problem, Choice choice,
-               std::vector<BackendMember*> members, const ProgramSupport& support = {})
+               std::vector<BackendMember*> members, const ProgramSupport& support = {},
+               std::optional<Recipe> recipe = std::nullopt)
       : program_(program),
         problem_(problem),
         choice_(std::move(choice)),
         members_(std::move(members)),
-        support_(support) {}
+        support_(support),
+        recipe_(std::move(recipe)) {}
 
   const ChoiceId& id() const { return choice_.id; }
   const Choice& choice() const { return choice_; }
@@ -59,6 +63,7 @@ class ChoiceCaller {
 
  private:
   Result<std::unique_ptr<Plan>> Prepare(int64_t deadline_ns);
+  Result<Recipe> TakeRecipe();
 
   const Program& program_;
   const Problem problem_;
@@ -66,6 +71,7 @@ class ChoiceCaller {
   const std::vector<BackendMember*> members_;
   const ProgramSupport support_;
   std::mutex mutex_;
+  std::optional<Recipe> recipe_;  // until a plan is made of it
   std::unique_ptr<Plan> plan_;
   std::optional<Error> failure_;
 };

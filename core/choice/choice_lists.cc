@@ -411,6 +411,7 @@ std::optional<std::string> FindRefusal(const BackendGroups& groups, const Progra
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,
                                                  const Problem& problem, const Choice& choice) {
   std::vector<ChoiceId> steps;
+  std::optional<Recipe> recipe;
   if (program.is_single_collective()) {
     if (choice.id.has_steps() || choice.id.has_host_keys()) {
       return Fail(ErrorCode::kUnsupported, "it runs a program, and the call is one collective",
@@ -420,8 +421,8 @@ Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Pr
   } else {
     const RecipeSource* const recipes = groups.program_support().recipes;
     COTUNE_CHECK(recipes != nullptr, "a program with several steps has recipes");
-    COTUNE_TRY(const Recipe recipe, recipes->RecipeOf(program.graph(), choice.id));
-    COTUNE_TRY(steps, ChoicesOfSteps(recipe, choice.id));
+    COTUNE_TRY(recipe, recipes->RecipeOf(program.graph(), choice.id));
+    COTUNE_TRY(steps, ChoicesOfSteps(*recipe, choice.id));
   }
   std::vector<BackendMember*> members;
   for (const ChoiceId& step : steps) {
@@ -432,7 +433,7 @@ Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Pr
     members.push_back(member);
   }
   return std::make_unique<ChoiceCaller>(program, problem, choice, std::move(members),
-                                        groups.program_support());
+                                        groups.program_support(), std::move(recipe));
 }
 
 }  // namespace cotune

@@ -91,9 +91,9 @@ Result<EvaluatedValue> ExpectedValueOfBlocks(const Problem& problem, const SentB
   COTUNE_TRY(const Program program, Program::SingleCollective(whole.cls));
   std::vector<std::vector<std::vector<std::byte>>> inputs;
   for (const auto& block : blocks) inputs.push_back({block});
-  COTUNE_TRY(auto outputs, EvaluateProgramOnRank(program.graph(), program.RowsAt(whole),
-                                                 whole.cls.world_size, 0, inputs));
-  return std::move(outputs.front());
+  COTUNE_TRY(const auto outputs, EvaluateProgramOnRank(program.graph(), program.RowsAt(whole),
+                                                       whole.cls.world_size, 0, inputs));
+  return *outputs.front();
 }
 
 Result<std::vector<std::byte>> ExpectedBytesOfBlocks(const Problem& problem,

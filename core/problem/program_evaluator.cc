@@ -287,11 +287,11 @@ Result<std::vector<Evaluated>> EvaluateValues(const ProgramGraph& graph, uint64_
   return values;
 }
 
-std::vector<EvaluatedValue> OutputsOn(size_t rank, const ProgramGraph& graph,
-                                      const std::vector<Evaluated>& values) {
-  std::vector<EvaluatedValue> outputs;
+EvaluatedOutputs OutputsOn(size_t rank, const ProgramGraph& graph,
+                           const std::vector<Evaluated>& values) {
+  EvaluatedOutputs outputs;
   for (const ProgramOutput& output : graph.outputs()) {
-    outputs.push_back(*values[static_cast<size_t>(output.value)].leaving[rank]);
+    outputs.push_back(values[static_cast<size_t>(output.value)].leaving[rank]);
   }
   return outputs;
 }
@@ -305,14 +305,15 @@ Result<std::vector<std::vector<EvaluatedValue>>> EvaluateProgram(
              EvaluateValues(graph, rows, world_size, inputs, {0, inputs.size()}));
   std::vector<std::vector<EvaluatedValue>> outputs;
   for (size_t rank = 0; rank < inputs.size(); ++rank) {
-    outputs.push_back(OutputsOn(rank, graph, values));
+    std::vector<EvaluatedValue>& of_rank = outputs.emplace_back();
+    for (const auto& output : OutputsOn(rank, graph, values)) of_rank.push_back(*output);
   }
   return outputs;
 }
 
-Result<std::vector<EvaluatedValue>> EvaluateProgramOnRank(
-    const ProgramGraph& graph, uint64_t rows, int world_size, int rank,
-    const std::vector<std::vector<Bytes>>& inputs) {
+Result<EvaluatedOutputs> EvaluateProgramOnRank(const ProgramGraph& graph, uint64_t rows,
+                                               int world_size, int rank,
+                                               const std::vector<std::vector<Bytes>>& inputs) {
   if (rank < 0 || rank >= world_size) {
     return CannotEvaluate(fmt::format("rank {}", rank),
                           fmt::format("a group of {} ranks has no such rank", world_size),

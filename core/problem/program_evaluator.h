@@ -41,6 +41,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/base/status.h"
@@ -57,9 +58,12 @@ Result<std::vector<std::vector<EvaluatedValue>>> EvaluateProgram(
     const ProgramGraph& graph, uint64_t rows, int world_size,
     const std::vector<std::vector<std::vector<std::byte>>>& inputs);
 
+// The outputs of a program on one rank. One that leaves twice is there twice, and shared.
+using EvaluatedOutputs = std::vector<std::shared_ptr<const EvaluatedValue>>;
+
 // The same on one rank: the result is [output]. Behind the last collective it computes nothing for
 // the other ranks.
-Result<std::vector<EvaluatedValue>> EvaluateProgramOnRank(
+Result<EvaluatedOutputs> EvaluateProgramOnRank(
     const ProgramGraph& graph, uint64_t rows, int world_size, int rank,
     const std::vector<std::vector<std::vector<std::byte>>>& inputs);
 

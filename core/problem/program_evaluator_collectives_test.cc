@@ -281,10 +281,10 @@ TEST(ProgramEvaluatorCollectivesTest, OneRankHasTheValuesThatItHasAmongAll) {
     ASSERT_EQ(own->size(), 3u);
     for (size_t output = 0; output < 3; ++output) {
       const auto& expected = (*all)[rank][output].floats;
-      ASSERT_EQ((*own)[output].floats.size(), expected.size());
+      ASSERT_EQ((*own)[output]->floats.size(), expected.size());
       for (size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_EQ((*own)[output].floats[i].value, expected[i].value);
-        EXPECT_EQ((*own)[output].floats[i].bound, expected[i].bound);
+        EXPECT_EQ((*own)[output]->floats[i].value, expected[i].value);
+        EXPECT_EQ((*own)[output]->floats[i].bound, expected[i].bound);
       }
     }
   }

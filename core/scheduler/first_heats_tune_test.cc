@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/testing/tune_on_ranks.h"
-#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -18,34 +17,15 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr char kTwoCollectives[] =
-    "%x = input f32 [R, 64]\n%g = input f32 [1, 64] replicated\n"
-    "%s = reduce_scatter sum %x\n%n = rms_norm %s, %g\n%w = cast %n, to=f64\n%y = all_gather %w\n"
-    "return %y\n";
 constexpr char kOthers[] =
     "%x = input f32 [R, 32]\n%s = reduce_scatter sum %x\n%w = cast %s, to=f64\n"
     "%y = all_gather %w\nreturn %y\n";
 
-// Nine choices for each of two collectives of different sizes, 81 combinations: more than one heat
-// has. The best combination is in the second heat: choice 3 of small operands and 5 of large ones.
-std::vector<ScriptedChoice> NineForEach(int) {
-  std::vector<ScriptedChoice> choices;
-  for (int i = 0; i < 9; ++i) {
-    ScriptedChoice choice = Scripted(fmt::format("way{}", i), 0);
-    choice.is_default = i == 0;
-    choice.cost_ns = [i](uint64_t bytes) {
-      const bool is_best = bytes > 5000 ? i == 5 : i == 3;
-      return is_best ? 20'000 : 100'000 + 2'000 * i;
-    };
-    choices.push_back(std::move(choice));
-  }
-  return choices;
-}
-
+// The best combination is in the second heat: choice 3 of small operands and 5 of large ones.
 Tune TuneOfTwoPrograms() {
   Tune tune;
   tune.choices = NineForEach;
-  tune.node_programs = {kTwoCollectives, kOthers};
+  tune.node_programs = {kSequence, kOthers};
   tune.node_sizes = {{4096}, {4096}};
   return tune;
 }

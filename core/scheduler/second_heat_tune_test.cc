@@ -24,24 +24,6 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-// Nine choices for each of two collectives, 81 combinations: more than one race has. The best is
-// neither the default of one nor of the other.
-std::vector<ScriptedChoice> NineForEach(int) {
-  std::vector<ScriptedChoice> choices;
-  for (int i = 0; i < 9; ++i) {
-    ScriptedChoice choice = Scripted(fmt::format("way{}", i), 0);
-    choice.is_default = i == 0;
-    // The reduce_scatter is of 4096 bytes, the all_gather of 8192. Way 3 is the best of the one,
-    // way 5 of the other.
-    choice.cost_ns = [i](uint64_t bytes) {
-      const bool is_best = bytes > 5000 ? i == 5 : i == 3;
-      return is_best ? 20'000 : 100'000 + 2'000 * i;
-    };
-    choices.push_back(std::move(choice));
-  }
-  return choices;
-}
-
 // A tune of kSequence at one size, by NineForEach, which `change` may change on each rank.
 using ChangeChoices = std::function<void(int rank, std::vector<ScriptedChoice>&)>;
 Tune TuneOfSequence(ChangeChoices change = nullptr) {

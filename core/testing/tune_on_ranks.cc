@@ -132,6 +132,20 @@ std::vector<ScriptedChoice> LatencyAndBandwidth(int /*rank*/) {
   return choices;
 }
 
+std::vector<ScriptedChoice> NineForEach(int /*rank*/) {
+  std::vector<ScriptedChoice> choices;
+  for (int i = 0; i < 9; ++i) {
+    ScriptedChoice choice = Scripted("way" + std::to_string(i), 0);
+    choice.is_default = i == 0;
+    choice.cost_ns = [i](uint64_t bytes) {
+      const bool is_best = bytes > 5000 ? i == 5 : i == 3;
+      return is_best ? 20'000 : 100'000 + 2'000 * i;
+    };
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
 std::string WinnerOf(const Tune& tune, const TuneOutcome& outcome, size_t node, uint64_t bytes) {
   const Program program = ProgramOfNode(tune, node);
   const Problem problem = program.ProblemAt(bytes, 7);

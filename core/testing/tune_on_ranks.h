@@ -110,6 +110,10 @@ inline constexpr char kSequence[] =
 ScriptedChoice Linear(std::string name, int64_t base_ns, int64_t ns_per_byte);
 // A default and two choices of which one is fast for small data and the other for large.
 std::vector<ScriptedChoice> LatencyAndBandwidth(int rank);
+// Nine choices: 81 combinations for two collectives, more than one race has. way3 is the fastest
+// for the reduce_scatter of kSequence at 4096 bytes, way5 for its all_gather of 8192; way0 is the
+// default of both.
+std::vector<ScriptedChoice> NineForEach(int rank);
 
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr);
 

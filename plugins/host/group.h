@@ -18,6 +18,7 @@
 #include "plugins/host/tagged_line.h"
 #include "plugins/sdk/call_record.h"
 #include "plugins/sdk/rendezvous.h"
+#include "plugins/sdk/shared_scratch.h"
 
 namespace cotune::host {
 
@@ -44,6 +45,8 @@ class Group {
   bool has_processor_each() const { return has_processor_each_; }
   std::byte* Slot(int rank) const { return segment_.Slot(rank); }
   int64_t NowNs() const { return host_.now_ns(host_.context); }
+  // The memory of operations for what no slot keeps. Only this rank writes to it.
+  sdk::SharedScratch& scratch() { return scratch_; }
 
   // The failure that made the group unusable, if any; the same rank and status on every rank.
   std::optional<Failure> Health() const;
@@ -191,6 +194,7 @@ class Group {
   bool is_waiting_published_ = false;
   sdk::CallRecord call_;  // the latest
   bool is_call_published_ = true;
+  sdk::SharedScratch scratch_;
   int64_t last_alive_check_ns_ = 0;
   // Far less than the iterations after which a number that was not looked at again would seem to
   // lie ahead.

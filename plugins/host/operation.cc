@@ -19,6 +19,9 @@ constexpr uint64_t kPieceBytes = 16 << 10;
 // The same if a piece comes by a system call.
 constexpr uint64_t kPeerPieceBytes = 256 << 10;
 
+// Rounded up, so that the next memory begins on a cache line, too.
+constexpr uint64_t WholeLines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) {
   if (destination == source) return;  // in place
   std::memcpy(destination, source, bytes);
@@ -43,15 +46,20 @@ Operation::Operation(Group& group, Schedule schedule, const sdk::CallRecord& cal
       parts = std::max<uint64_t>(parts, op.destination.block + 1u);
     }
   }
-  staging_.resize(parts * schedule_.region_bytes);
-  if (fused_ == nullptr) return;
-  const uint64_t element_bytes = ElementBytes(schedule_.problem.type);
-  const uint64_t piece_bytes = schedule_.reads_peers ? kPeerPieceBytes : kPieceBytes;
-  const uint64_t unit = schedule_.unit_elements;
-  piece_elements_ = std::clamp(piece_bytes / element_bytes / unit * unit, unit,
-                               std::max(unit, schedule_.chunk_elements));
-  operand_piece_.resize(piece_elements_ * element_bytes);
-  value_piece_.resize(piece_elements_ * element_bytes);
+  const uint64_t staging_bytes = WholeLines(parts * schedule_.region_bytes);
+  uint64_t piece_bytes = 0;
+  if (fused_ != nullptr) {
+    const uint64_t element_bytes = ElementBytes(schedule_.problem.type);
+    const uint64_t wanted = schedule_.reads_peers ? kPeerPieceBytes : kPieceBytes;
+    const uint64_t unit = schedule_.unit_elements;
+    piece_elements_ = std::clamp(wanted / element_bytes / unit * unit, unit,
+                                 std::max(unit, schedule_.chunk_elements));
+    piece_bytes = WholeLines(piece_elements_ * element_bytes);
+  }
+  scratch_ = group.scratch().Take(staging_bytes + 2 * piece_bytes);
+  staging_ = scratch_.get();
+  operand_piece_ = staging_ + staging_bytes;
+  value_piece_ = operand_piece_ + piece_bytes;
 }
 
 void Operation::Start(const void* send, void* receive, int64_t deadline_ns) {
@@ -160,7 +168,7 @@ std::byte* Operation::Locate(const Place& place, const Range& range) const {
            place.block * schedule_.region_bytes + range.part_begin * schedule_.slot_element_bytes;
   }
   if (place.space == Space::kStaging) {
-    return const_cast<std::byte*>(staging_.data()) + place.block * schedule_.region_bytes +
+    return staging_ + place.block * schedule_.region_bytes +
            range.part_begin * schedule_.slot_element_bytes;
   }
   const uint64_t offset = ByteOffset(place, range);
@@ -196,8 +204,8 @@ Operation::Destinations Operation::DestinationsOf(const Op& op) const {
 
 const std::byte* Operation::Source(const Place& place, const Range& range) {
   if (!IsComputed(place)) return Locate(place, range);
-  fused_->ComputeOperand(ElementOf(place, range), range.count, operand_piece_.data());
-  return operand_piece_.data();
+  fused_->ComputeOperand(ElementOf(place, range), range.count, operand_piece_);
+  return operand_piece_;
 }
 
 void Operation::Use(const Place& place, const Range& range, const std::byte* value) {
@@ -211,7 +219,7 @@ bool Operation::CopyPiece(const Op& op, const Range& piece) {
   // The value goes straight to the first place that keeps it, and the operations after the
   // collective read it there. If none does, they read it where it is, unless one of their outputs
   // is written there.
-  std::byte* const first = to.stored_count > 0 ? Locate(to.stored[0], piece) : value_piece_.data();
+  std::byte* const first = to.stored_count > 0 ? Locate(to.stored[0], piece) : value_piece_;
   const std::byte* value = first;
   if (IsComputed(place)) {
     fused_->ComputeOperand(ElementOf(place, piece), piece.count, first);
@@ -269,8 +277,7 @@ WaitOutcome Operation::Take(const Op& op, int64_t until_ns) {
   const Place& place = schedule_.sources[op.source_begin];
   const TaggedLine* lines = group_.Lines(place.rank) + place.block * schedule_.lines_per_region;
   const uint64_t tag = group_.LineTagNow();
-  std::byte* destination =
-      IsUsed(op.destination) ? value_piece_.data() : Locate(op.destination, range);
+  std::byte* destination = IsUsed(op.destination) ? value_piece_ : Locate(op.destination, range);
   uint64_t taken = 0;
   for (int i = 0; i < polls && taken < LinesOf(bytes); ++i) {
     taken = TakeLines(lines, taken, bytes, tag, destination);
@@ -306,7 +313,7 @@ void Operation::Reduce(const Op& op) {
 void Operation::ReducePiece(const Op& op, const Range& piece) {
   const Destinations to = DestinationsOf(op);
   sdk::ReduceArguments arguments;
-  arguments.destination = value_piece_.data();
+  arguments.destination = value_piece_;
   if (to.stored_count > 0) {
     arguments.destination = Locate(to.stored[0], piece);
     arguments.destination_partial = to.stored[0].partial;

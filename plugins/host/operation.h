@@ -6,12 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "plugins/host/fused_operations.h"
 #include "plugins/host/group.h"
 #include "plugins/host/schedule.h"
 #include "plugins/sdk/reduce_kernel.h"
+#include "plugins/sdk/shared_scratch.h"
 
 namespace cotune::host {
 
@@ -90,10 +90,11 @@ class Operation {
   FusedOperations* fused_;
   bool computes_operand_;
   bool uses_value_;
-  uint64_t piece_elements_ = 0;           // if fused_ is set
-  std::vector<std::byte> staging_;        // [parts][region_bytes]
-  std::vector<std::byte> operand_piece_;  // the computed operand of a region
-  std::vector<std::byte> value_piece_;    // the value that no slot keeps
+  uint64_t piece_elements_ = 0;         // if fused_ is set
+  sdk::SharedScratch::Share scratch_;   // holds the following
+  std::byte* staging_ = nullptr;        // [parts][region_bytes]
+  std::byte* operand_piece_ = nullptr;  // the computed operand of a region
+  std::byte* value_piece_ = nullptr;    // the value that no slot keeps
   const std::byte* send_ = nullptr;
   std::byte* receive_ = nullptr;
   int64_t deadline_ns_ = 0;

@@ -15,6 +15,7 @@
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/sdk/process_identity.h"
 #include "plugins/sdk/rendezvous.h"
+#include "plugins/sdk/shared_scratch.h"
 #include "plugins/ucx/context.h"
 #include "plugins/ucx/control.h"
 #include "plugins/ucx/sdk_names.h"
@@ -82,6 +83,10 @@ class Group {
   uint64_t CallTag(int sender) const {
     return call_tag_ | (static_cast<uint64_t>(sender) << kSenderShift);
   }
+
+  // The memory of the calls that run in this group. None begins after one that has failed, whose
+  // messages UCX may still write to it.
+  sdk::SharedScratch& scratch() { return scratch_; }
 
   // Advances UCX once and hears what other ranks say. True where something happened.
   bool Poll() {
@@ -213,6 +218,7 @@ class Group {
   uint32_t calls_without_elements_ = 0;  // digest of all of them
   uint64_t call_tag_ = 0;
   LatestCalls calls_{};
+  sdk::SharedScratch scratch_;
 
   // What is on its way between the ends.
   std::unique_ptr<RequestPool> control_receives_;

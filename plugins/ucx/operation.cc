@@ -39,7 +39,7 @@ Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
       requests_(std::make_shared<RequestPool>(
           group.context(), static_cast<size_t>(schedule_.window) * largest_step_)),
       slots_(static_cast<size_t>(schedule_.window)),
-      scratch_(std::make_shared<std::vector<std::byte>>(schedule_.ScratchBytes())) {
+      scratch_(group.scratch().Take(schedule_.ScratchBytes())) {
   if (Reduces(schedule_.problem)) {
     kernel_ = sdk::FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
   }
@@ -48,7 +48,7 @@ Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
 SegmentMemory Operation::MemoryOf(const Slot& slot) {
   const auto index = static_cast<size_t>(&slot - slots_.data());
   return {schedule_, slot.instance / schedule_.lanes.size(), buffers_,
-          scratch_->data() + index * schedule_.scratch_bytes};
+          scratch_.get() + index * schedule_.scratch_bytes};
 }
 
 Request& Operation::RequestOf(const Slot& slot, size_t message) {

@@ -10,6 +10,7 @@
 
 #include "plugins/sdk/call_record.h"
 #include "plugins/sdk/reduce_kernel.h"
+#include "plugins/sdk/shared_scratch.h"
 #include "plugins/ucx/group.h"
 #include "plugins/ucx/schedule.h"
 #include "plugins/ucx/segment_memory.h"
@@ -73,7 +74,7 @@ class Operation final : public RunningCall {
   const uint64_t polled_peers_;            // bit r: Group::NeedsPolls(r)
   std::shared_ptr<RequestPool> requests_;  // [window][largest_step_]
   std::vector<Slot> slots_;
-  std::shared_ptr<std::vector<std::byte>> scratch_;  // [window][scratch_bytes]
+  sdk::SharedScratch::Share scratch_;  // [window][scratch_bytes]
   sdk::ReduceKernel kernel_ = nullptr;
 
   CallBuffers buffers_;

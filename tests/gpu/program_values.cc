@@ -79,7 +79,9 @@ Result<ProgramValues> ValuesOf(const Program& program, uint64_t rows, int rank, 
                                     program.RowsOf(value, rows)));
     }
   }
-  COTUNE_TRY(auto expected, EvaluateProgramOnRank(graph, rows, world_size, rank, of_ranks));
+  COTUNE_TRY(const auto outputs, EvaluateProgramOnRank(graph, rows, world_size, rank, of_ranks));
+  std::vector<EvaluatedValue> expected;
+  for (const auto& output : outputs) expected.push_back(*output);
   return ProgramValues{std::move(of_ranks[static_cast<size_t>(rank)]), std::move(expected)};
 }
 

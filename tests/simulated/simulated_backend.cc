@@ -154,10 +154,10 @@ Status SimulatedPlan::Launch(const LaunchArguments& arguments) {
   COTUNE_TRY(const auto values, EvaluateProgramOnRank(program_.graph(), program_.RowsAt(problem_),
                                                       rank.world_size(), rank.rank(), inputs));
   for (size_t i = 0; i < values.size(); ++i) {
-    const std::vector<std::byte> result = Encode(values[i]);
+    const std::vector<std::byte> result = Encode(*values[i]);
     auto* const output = static_cast<std::byte*>(OutputAt(arguments, i));
     if (!result.empty()) std::memcpy(output, result.data(), result.size());
-    if (defect == Defect::kWrong) Spoil(output, result.size(), values[i].type.dtype);
+    if (defect == Defect::kWrong) Spoil(output, result.size(), values[i]->type.dtype);
   }
   if (defect == Defect::kFailsAlone) {
     return Fail(ErrorCode::kInternal, "it fails alone by its script");
