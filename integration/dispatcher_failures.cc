@@ -14,11 +14,11 @@
 namespace cotune {
 namespace {
 
-// How much later than a peer, which has aborted the group, this rank may hear of the same loss:
-// twice the interval in which the control channel is read between calls.
+// A peer that has aborted the group may know of a loss so much earlier than this rank: twice the
+// interval in which the control channel is read between calls.
 constexpr int64_t kLossWaitNs = 1'500'000'000;
 
-// The rank of the job that has the store, which cannot be told anything where it is lost.
+// The rank of the job that has the store. If it is lost, there is no store.
 constexpr int32_t kStoreRank = 0;
 
 }  // namespace
@@ -27,9 +27,9 @@ Status Dispatcher::Remember(Status status) {
   if (status || !EndsTheGroup(status.error().code)) return status;
   GroupStop& stop = job_.stop();
   if (!stop.is_set()) {
-    // Peers that wait for this rank learn of it before their deadline where a backend's abort
-    // reaches them, as the host backend's does. On GPUs a kernel of this rank that runs tells them
-    // when it gives up; where none runs, peers end when this process does or at their own deadline.
+    // Peers that wait for this rank learn of it before their deadline if a backend's abort reaches
+    // them, as the host backend's does. On GPUs a kernel of this rank that runs signals them when
+    // it gives up; if none runs, peers end when this process does or at their own deadline.
     stop.FreeWaiters();
     status = WithLostRanks(WithLoss(std::move(status)));
     stop.Set(status.error());
@@ -46,7 +46,7 @@ Status Dispatcher::WithLoss(Status status) {
   if (!loss) return status;
   if (Concerns(*loss, job_.groups().job_ranks())) {
     error.ranks = loss->ranks;
-    error.code = loss->code;  // kAborted where that rank gave up on purpose
+    error.code = loss->code;  // kAborted if that rank gave up on purpose
     error.what += "; " + loss->ToText();
     return status;
   }
