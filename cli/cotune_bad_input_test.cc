@@ -207,6 +207,29 @@ TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {
   EXPECT_EQ(ReadFileForTest(database), bytes);
 }
 
+// A row for size 0 alone would decide calls of all sizes.
+TEST_F(BadInputTest, Size0IsNotMeasured) {
+  const std::vector<std::string> texts = {"no size has an element for every rank",
+                                          "broadcast f32 0"};
+  const std::vector<std::string> more = {"--ranks", "2", "--collective", "broadcast", "--sizes"};
+  for (const char* command : {"tune", "bench"}) {
+    std::vector<std::string> arguments = {command};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.emplace_back("0");
+    ExpectError(arguments, 2, "usage", texts);
+  }
+  ExpectError({"explain", "broadcast", "0", "f32"}, 2, "usage", texts);
+  const ProgramEnd mixed = Run(
+      {"tune", "--ranks", "2", "--collective", "broadcast", "--sizes", "0,1K", "--db", database_});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_NE(mixed.err.find("left out, since they are less than an element for every rank: "
+                           "broadcast f32 0"),
+            std::string::npos)
+      << mixed.err;
+  const nlohmann::json shown = Document(Run({"db", "show", database_, "--json"}))["result"];
+  EXPECT_EQ(shown["entries"].size(), 1u);
+}
+
 TEST_F(BadInputTest, ADatabaseOfATuneThatWasEndedHasAJournal) {
   WriteFileForTest(database_ + ".journal", "");
   ExpectError({"db", "show", database_}, 3, "environment",
