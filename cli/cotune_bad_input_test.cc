@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "cli/testing/cotune_program.h"
+#include "core/database/tuned_database_lock.h"
 
 namespace cotune::cli {
 namespace {
@@ -206,10 +207,71 @@ TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {
   EXPECT_EQ(ReadFileForTest(database), bytes);
 }
 
+// A row for size 0 alone would decide calls of all sizes.
+TEST_F(BadInputTest, Size0IsNotMeasured) {
+  const std::vector<std::string> texts = {"no size has an element for every rank",
+                                          "broadcast f32 0"};
+  const std::vector<std::string> more = {"--ranks", "2", "--collective", "broadcast", "--sizes"};
+  for (const char* command : {"tune", "bench"}) {
+    std::vector<std::string> arguments = {command};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.emplace_back("0");
+    ExpectError(arguments, 2, "usage", texts);
+  }
+  ExpectError({"explain", "broadcast", "0", "f32"}, 2, "usage", texts);
+  const ProgramEnd mixed = Run(
+      {"tune", "--ranks", "2", "--collective", "broadcast", "--sizes", "0,1K", "--db", database_});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_NE(mixed.err.find("left out, since they are less than an element for every rank: "
+                           "broadcast f32 0"),
+            std::string::npos)
+      << mixed.err;
+  const nlohmann::json shown = Document(Run({"db", "show", database_, "--json"}))["result"];
+  EXPECT_EQ(shown["entries"].size(), 1u);
+}
+
 TEST_F(BadInputTest, ADatabaseOfATuneThatWasEndedHasAJournal) {
   WriteFileForTest(database_ + ".journal", "");
   ExpectError({"db", "show", database_}, 3, "environment",
               {"a tune that was ended has left " + database_ + ".journal: run it again"});
+  ExpectError({"explain", "broadcast", "1K", "f32", "--db", database_}, 3, "environment",
+              {"a tune that was ended has left " + database_ + ".journal: run it again"});
+}
+
+TEST_F(BadInputTest, ADatabaseThatATuneIsWritingIsWaitedFor) {
+  const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
+  WriteFileForTest(database_ + ".journal", "");
+  const std::string reason =
+      "process " + std::to_string(getpid()) + " is tuning into it; wait until it ends";
+  ExpectError({"db", "show", database_}, 3, "environment", {database_, reason});
+  ExpectError({"explain", "broadcast", "1K", "f32", "--db", database_}, 3, "environment",
+              {database_, reason});
+  EXPECT_FALSE(std::filesystem::exists(database_));
+}
+
+// Without --db a missing database is no error of `explain`.
+TEST_F(BadInputTest, ExplainNamesTheTuneOfTheUsualDatabase) {
+  const std::vector<std::string> explain = {"explain", "broadcast", "1K", "f32"};
+  const std::string before = Run(explain).out;
+  EXPECT_EQ(before.find("tuning into it"), std::string::npos) << before;
+  const std::string flag = " --db ";
+  const size_t at = before.find(flag);
+  ASSERT_NE(at, std::string::npos) << before;
+  const size_t begin = at + flag.size();
+  const std::string usual = before.substr(begin, before.find('\n', begin) - begin);
+  std::filesystem::create_directories(std::filesystem::path(usual).parent_path());
+  WriteFileForTest(usual + ".journal", "");
+  const ProgramEnd ended = Run(explain);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("has left " + usual + ".journal: run it again"), std::string::npos)
+      << ended.out;
+  const DatabaseLock lock = DatabaseLock::Acquire(usual).value();
+  const ProgramEnd running = Run(explain);
+  EXPECT_EQ(running.exit_code, 0) << running.err;
+  EXPECT_NE(running.out.find("process " + std::to_string(getpid()) +
+                             " is tuning into it; wait until it ends"),
+            std::string::npos)
+      << running.out;
 }
 
 TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {

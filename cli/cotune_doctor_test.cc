@@ -18,6 +18,7 @@
 
 #include "cli/testing/cotune_program.h"
 #include "core/base/usable_processors.h"
+#include "core/database/tuned_database_lock.h"
 
 namespace cotune::cli {
 namespace {
@@ -85,6 +86,20 @@ TEST_F(DoctorTest, AMachineWithoutADriverIsUsable) {
 
   const nlohmann::json wanted = Findings(3, {"--memory", "cuda"});
   ExpectFinding(Find(wanted, "GPUs"), "problem", "--memory host");
+}
+
+TEST_F(DoctorTest, ATuneIntoADatabaseThatIsNotThereYetIsNamed) {
+  WriteFileForTest(database_ + ".journal", "");
+  const nlohmann::json ended = Find(Findings(0), "database");
+  ExpectFinding(ended, "note", database_ + " is not there yet");
+  EXPECT_EQ(ended["next_step"], "a tune that was ended has left " + database_ +
+                                    ".journal: run it again to go on from it");
+  const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
+  const nlohmann::json running = Find(Findings(0), "database");
+  ExpectFinding(
+      running, "note",
+      database_ + " is not there yet: process " + std::to_string(getpid()) + " is tuning into it");
+  EXPECT_EQ(running["next_step"], "wait until it ends");
 }
 
 TEST_F(DoctorTest, DescribesTheGpusOfADriver) {

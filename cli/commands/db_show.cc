@@ -1,9 +1,7 @@
 // `cotune db show`: what a tuned database holds, and what of it is valid here.
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
+#include "integration/missing_database.h"
 
 namespace cotune::cli {
 namespace {
@@ -24,18 +23,6 @@ struct Shown {
   std::vector<ShownEntry> entries;
 };
 
-// The error of a database that is not there. A first tune that was ended has a journal in its
-// place.
-Error WithJournal(Error error, const std::string& path) {
-  const std::string journal = path + ".journal";
-  std::error_code failure;
-  if (error.code == ErrorCode::kEnvironment && std::filesystem::exists(journal, failure)) {
-    error.next_step =
-        fmt::format("a tune that was ended has left {}: run it again to go on from it", journal);
-  }
-  return error;
-}
-
 Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
   COTUNE_TRY(const ResolvedSettings settings, ReadSettings(flags.settings, process));
   COTUNE_TRY(const JobMemory memory, ChooseMemory(settings, flags.plugins, process));
@@ -43,7 +30,7 @@ Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
   const std::string& asked = flags.file.empty() ? settings.values.database : flags.file;
   COTUNE_TRY(std::string path, DatabasePath(asked, process.environment, job->fingerprint()));
   const Result<TunedDatabase> database = TunedDatabase::Load(path);
-  if (!database) return tl::make_unexpected(WithJournal(database.error(), path));
+  if (!database) return tl::make_unexpected(ExplainMissing(database.error(), path));
   COTUNE_TRY(std::vector<DatabaseEntry> entries, database->entries());
   Shown shown{std::move(path), {}};
   for (DatabaseEntry& entry : entries) {

@@ -19,6 +19,7 @@
 #include "core/database/tuned_database.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
+#include "integration/missing_database.h"
 #include "integration/plugin_scan.h"
 
 namespace cotune::cli {
@@ -133,7 +134,11 @@ void CheckDatabase(const Job& job, Checkup& checkup) {
           subject, fmt::format("{} is not there and cannot be made: {}", *path, why_not_writable),
           "name a file in a folder that you may write to with --db");
     } else {
-      checkup.Note(subject, *path + " is not there yet", "cotune tune");
+      const UnfinishedTune tune = FindUnfinishedTune(*path);
+      checkup.Note(
+          subject,
+          fmt::format("{} is not there yet{}{}", *path, tune.cause.empty() ? "" : ": ", tune.cause),
+          tune.next_step.empty() ? "cotune tune" : tune.next_step);
     }
     return;
   }

@@ -17,6 +17,7 @@
 #include "core/recipe/recipe_id.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
+#include "integration/missing_database.h"
 #include "integration/settings/size_list.h"
 
 namespace cotune::cli {
@@ -152,16 +153,20 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const std::string& asked = settings.values.database;
   COTUNE_TRY(const std::string path, DatabasePath(asked, process.environment, here));
   Result<TunedDatabase> database = TunedDatabase::Load(path);
+  std::string unfinished_tune;
   if (!database) {
     // A machine that was never tuned is no error: the answer is that the default runs.
     const bool is_missing = asked.empty() && database.error().code == ErrorCode::kEnvironment;
-    if (!is_missing) return Propagate(database);
+    if (!is_missing) return tl::make_unexpected(ExplainMissing(database.error(), path));
+    const UnfinishedTune tune = FindUnfinishedTune(path);
+    unfinished_tune = tune.cause.empty() ? tune.next_step : tune.cause + "; " + tune.next_step;
     database = TunedDatabase();
   }
   Result<Explanation> explanation = Explain(*database, path, *problem, here);
   if (explanation) {
     explanation->numerics = settings.values.numerics;
     explanation->plugin_flags = FlagsText(flags.plugins);
+    if (!unfinished_tune.empty()) explanation->misses.push_back(unfinished_tune);
   }
   if (explanation && !flags.program.empty()) {
     const Program& program = asked_call.program;

@@ -65,8 +65,10 @@ uint64_t RoundedBytes(const ProblemClass& cls, uint64_t asked_bytes) {
   return Problem{cls, CountForBytes(cls, asked_bytes), 0}.bytes();
 }
 
+// Size 0 is too small as well: its calls move nothing, so that their times show nothing about those
+// of other sizes.
 bool IsTooSmall(const ProblemClass& cls, uint64_t asked_bytes) {
-  return asked_bytes > 0 && RoundedBytes(cls, asked_bytes) == 0;
+  return RoundedBytes(cls, asked_bytes) == 0;
 }
 
 std::string SizeText(const ProblemClass& cls, uint64_t bytes) {

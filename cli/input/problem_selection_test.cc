@@ -172,12 +172,12 @@ TEST(ProblemSelectionTest, SizesWithoutAnElementForEveryRankAreLeftOut) {
   flags.sizes = "0,3,4,11,12";
   const ProblemSelection selection = *SelectProblems(flags, MemoryKind::kHost, 3);
   ASSERT_EQ(selection.classes.size(), 2u);
-  EXPECT_EQ(selection.SizesOf(selection.classes[0]), (std::vector<uint64_t>{0, 4, 11, 12}));
-  EXPECT_EQ(selection.SizesOf(selection.classes[1]), (std::vector<uint64_t>{0, 12}));
+  EXPECT_EQ(selection.SizesOf(selection.classes[0]), (std::vector<uint64_t>{4, 11, 12}));
+  EXPECT_EQ(selection.SizesOf(selection.classes[1]), (std::vector<uint64_t>{12}));
   EXPECT_EQ(RoundingText(selection),
             "sizes are rounded down to whole elements, the same number for every rank: all_reduce "
             "f32 11 -> 8; left out, since they are less than an element for every rank: all_reduce "
-            "f32 3, all_to_all f32 3, all_to_all f32 4, all_to_all f32 11");
+            "f32 0, all_reduce f32 3, all_to_all f32 0, all_to_all f32 3, and 2 more");
   flags.sizes = "4";
   const ProblemSelection one = *SelectProblems(flags, MemoryKind::kHost, 3);
   ASSERT_EQ(one.classes.size(), 1u);
@@ -187,6 +187,10 @@ TEST(ProblemSelectionTest, SizesWithoutAnElementForEveryRankAreLeftOut) {
   EXPECT_EQ(error.code, ErrorCode::kUsage);
   EXPECT_EQ(error.ToText(),
             "no size has an element for every rank (--sizes): all_reduce f32 3, all_to_all f32 3; "
+            "ask for larger sizes");
+  flags.sizes = "0";
+  EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 3).error().ToText(),
+            "no size has an element for every rank (--sizes): all_reduce f32 0, all_to_all f32 0; "
             "ask for larger sizes");
 }
 

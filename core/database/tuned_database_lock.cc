@@ -21,16 +21,16 @@ namespace {
 
 constexpr std::string_view kInUseBy = "the tuned database is in use by ";
 
-// "process 1234", as the holder wrote it; "another process" in the moment before it has, or when
-// what is written there is left from one that died.
-std::string HolderText(int fd) {
+// "process 1234", as the holder wrote it; "" in the moment before it has, or when what is written
+// there is left from one that died.
+std::string LivingHolder(int fd) {
   std::array<char, 32> text{};
   const ssize_t got = pread(fd, text.data(), text.size(), 0);
   const std::string_view digits(text.data(), got > 0 ? static_cast<size_t>(got) : 0);
   pid_t pid = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), pid);
   const bool lives = pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
-  return lives ? fmt::format("process {}", pid) : "another process";
+  return lives ? fmt::format("process {}", pid) : "";
 }
 
 tl::unexpected<Error> LockFailure(std::string what, const std::string& path) {
@@ -53,9 +53,10 @@ Result<DatabaseLock> DatabaseLock::Acquire(const std::string& database_path) {
     locked = flock(fd.get(), LOCK_EX | LOCK_NB);
   } while (locked != 0 && errno == EINTR);
   if (locked != 0 && errno == EWOULDBLOCK) {
-    const std::string holder = HolderText(fd.get());
-    return Fail(ErrorCode::kDatabase, fmt::format("{}{}", kInUseBy, holder), database_path,
-                "another tune or merge writes to it",
+    const std::string holder = LivingHolder(fd.get());
+    return Fail(ErrorCode::kDatabase,
+                fmt::format("{}{}", kInUseBy, holder.empty() ? "another process" : holder),
+                database_path, "another tune or merge writes to it",
                 "wait for that one to end, or write to another file");
   }
   if (locked != 0) return LockFailure("the tuned database cannot be locked", path);
@@ -70,6 +71,19 @@ Result<DatabaseLock> DatabaseLock::Acquire(const std::string& database_path) {
 
 bool DatabaseLock::IsHeld(const Error& error) {
   return error.code == ErrorCode::kDatabase && error.what.starts_with(kInUseBy);
+}
+
+std::string DatabaseLock::FindHolder(const std::string& database_path) {
+  const std::string path = database_path + ".lock";
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.is_open()) return "";
+  std::string holder = LivingHolder(fd.get());
+  if (holder.empty()) return "";
+  // The id may have been given to another process since. A shared lock that is granted here ends
+  // with `fd`; it is not asked for unless the holder lives, so that it hardly ever keeps a tune
+  // out.
+  const bool is_free = flock(fd.get(), LOCK_SH | LOCK_NB) == 0;
+  return !is_free && errno == EWOULDBLOCK ? holder : "";
 }
 
 DatabaseLock::~DatabaseLock() {

@@ -20,6 +20,9 @@ class DatabaseLock {
   static Result<DatabaseLock> Acquire(const std::string& database_path);
   // Returns whether Acquire has failed with this error because another one holds the lock.
   static bool IsHeld(const Error& error);
+  // The living process that holds the lock, as "process 1234"; "" if there is none, or if it has
+  // not written its id yet. Makes no file.
+  static std::string FindHolder(const std::string& database_path);
 
   DatabaseLock(DatabaseLock&&) = default;
   DatabaseLock& operator=(DatabaseLock&&) = delete;

@@ -353,7 +353,10 @@ MeasuredWinners TunePass::MergedWinners() {
     if (node.cells().empty()) continue;
     const Result<MeasuredWinners::BySize> by_size = node.Finalize();
     if (!by_size) {
-      EmitRefusedCells(parts_.observer, by_size.error().ToText());
+      // The reason of each cell that was measured is reported already.
+      const bool has_known = std::any_of(known_.begin(), known_.end(),
+                                         [&](const CellPlace& each) { return each.node == &node; });
+      if (has_known) EmitRefusedCells(parts_.observer, by_size.error().ToText());
       continue;
     }
     // The same collective twice in one graph: the later node has measured a common size last.

@@ -236,7 +236,7 @@ tl::unexpected<Error> NoWinner(const CellResult& cell) {
   }
   return Fail(ErrorCode::kEnvironment, "no choice could be timed", ToText(cell.problem),
               fates.empty() ? WhyNoneOffered(cell.refusals) : fates,
-              "see each choice's reason with 'cotune explain', or leave this size out");
+              "leave this size out, or add a backend that can run it");
 }
 
 }  // namespace cotune

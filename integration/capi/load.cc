@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/capi/group_state.h"
+#include "integration/missing_database.h"
 #include "integration/rank_zero_status.h"
 
 namespace cotune::capi {
@@ -66,7 +67,9 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
 // file is valid here.
 Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string& path) {
   const Job& job = group.job();
-  COTUNE_TRY(const TunedDatabase loaded, TunedDatabase::Load(path));
+  const Result<TunedDatabase> read = TunedDatabase::Load(path);
+  if (!read) return tl::make_unexpected(ExplainMissing(read.error(), path));
+  const TunedDatabase& loaded = *read;
   const int world_size = job.world_size();
   if (loaded.Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).empty()) {
     return tl::make_unexpected(NoEntryError(loaded, world_size, job.fingerprint(), path));

@@ -1,11 +1,15 @@
 // The tuned database that a group of the C API begins with, or is asked to load: real processes,
 // only cotune.h, the shared library and plugins.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -130,6 +134,17 @@ TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
   const std::string place = line.substr(start.size(), line.find(')') - start.size());
   ASSERT_THAT(place, StartsWith(folder_.path() + "/cache/cotune/"));
   std::filesystem::create_directories(std::filesystem::path(place).parent_path());
+  {
+    // Holds the lock as a tune does.
+    const int lock = open((place + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_EQ(flock(lock, LOCK_EX), 0);
+    ASSERT_GT(dprintf(lock, "%d\n", getpid()), 0);
+    RunRanks(2, call);
+    close(lock);
+  }
+  EXPECT_THAT(reports_[0].front(),
+              AllOf(StartsWith(start), HasSubstr("process " + std::to_string(getpid()) +
+                                                 " is tuning into it; wait until it ends")));
   TuneInto(place);
   RunRanks(2, call);
   EXPECT_THAT(reports_[0], Contains("tuned"));

@@ -1,0 +1,23 @@
+// The reason for which a tuned database is not there yet: a tune that runs, or one that was ended.
+#ifndef COTUNE_INTEGRATION_MISSING_DATABASE_H_
+#define COTUNE_INTEGRATION_MISSING_DATABASE_H_
+
+#include <string>
+
+#include "core/base/status.h"
+
+namespace cotune {
+
+// The first tune into a file makes it at its end. Both texts are "" if no tune is known.
+struct UnfinishedTune {
+  std::string cause;      // "process 1234 is tuning into it"; "" as well if the tune was ended
+  std::string next_step;  // to wait, or to continue from the journal
+};
+UnfinishedTune FindUnfinishedTune(const std::string& database_path);
+
+// The error of loading a tuned database, with the tune that explains it if the file is not there.
+Error ExplainMissing(Error error, const std::string& database_path);
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_MISSING_DATABASE_H_
