@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -12,8 +14,16 @@ namespace cotune {
 
 void ParallelFor(size_t count, size_t threads, const std::function<void(size_t)>& turn) {
   std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr thrown;
   const auto take_turns = [&] {
-    for (size_t i = next++; i < count; i = next++) turn(i);
+    try {
+      for (size_t i = next++; i < count; i = next++) turn(i);
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      if (thrown == nullptr) thrown = std::current_exception();
+    }
   };
   const size_t wanted = std::min(threads, count / kTurnsOfThread);
   std::vector<std::thread> others;
@@ -30,6 +40,7 @@ void ParallelFor(size_t count, size_t threads, const std::function<void(size_t)>
   }
   take_turns();
   for (std::thread& other : others) other.join();
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 }  // namespace cotune

@@ -5,6 +5,7 @@
 #include <latch>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -38,6 +39,23 @@ TEST(ParallelForTest, TakesTurnsOnSeveralThreadsAtOnce) {
   });
   EXPECT_EQ(ids.size(), 3u);
   EXPECT_TRUE(ids.contains(std::this_thread::get_id()));
+}
+
+TEST(ParallelForTest, AnExceptionOfATurnIsThrownWhenAllThreadsHaveEnded) {
+  for (const size_t threads : {1, 4}) {
+    std::atomic<int> running = 0;
+    std::atomic<int> turns = 0;
+    const auto turn = [&](size_t i) {
+      ++running;
+      ++turns;
+      const bool throws = i % 50 == 7;
+      --running;
+      if (throws) throw std::runtime_error("out of luck");
+    };
+    EXPECT_THROW(ParallelFor(100'000, threads, turn), std::runtime_error);
+    EXPECT_EQ(running, 0);
+    EXPECT_LT(turns, 100'000) << "no turn begins after it";
+  }
 }
 
 TEST(ParallelForTest, StaysOnItsThreadIfThereIsOneOrLittleToDo) {

@@ -124,8 +124,11 @@ class FileJournal final : public TuningJournal {
     if (!WriteAll(fd_.get(), record) || (is_durable && fdatasync(fd_.get()) != 0)) {
       return JournalFailure("a measurement cannot be written to the journal", path_);
     }
-    return is_durable && !std::exchange(has_durable_name_, true) ? SyncFolder(FolderOf(path_))
-                                                                 : Status();
+    if (is_durable && !has_durable_name_) {
+      COTUNE_RETURN_IF_ERROR(SyncFolder(FolderOf(path_)));
+      has_durable_name_ = true;
+    }
+    return {};
   }
 
   // One end counts once for a choice, at however many sizes and on however many ranks it was under

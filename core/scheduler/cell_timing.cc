@@ -89,7 +89,8 @@ bool CellTiming::HasTwoHeats(const TuneCell& cell) {
 }
 
 std::string CellTiming::Label(const TuneCell& cell) const {
-  return fmt::format("cell {}", &cell - cells_.data());
+  return fmt::format("cell {}{}", &cell - cells_.data(),
+                     cell.races_slow_callers ? " slow choices" : "");
 }
 
 Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) {
@@ -203,10 +204,11 @@ std::vector<Refusal> CellTiming::SetSlowCallersAside(TuneCell& cell) const {
 Result<DecidedCell> CellTiming::MeasureSlowCallers(TuneCell& cell, const Problem& problem,
                                                    CellResult failed) {
   cell.callers = std::exchange(cell.slow_callers, {});
-  COTUNE_TRY(DecidedCell slow, Benchmark(cell, problem, Label(cell) + " slow choices", Heat::kOnly,
-                                         {}, BudgetOfNextCellNs()));
-  return Decide(JoinHeats(std::move(failed), std::move(slow.cell)),
-                SelectionRules::Of(state_.settings));
+  cell.races_slow_callers = true;
+  COTUNE_TRY(DecidedCell slow, MeasureSteadily(cell, problem));
+  // The winner stays: no choice that has failed before has a time.
+  slow.cell = JoinHeats(std::move(failed), std::move(slow.cell));
+  return slow;
 }
 
 void CellTiming::DropFailedCallers(TuneCell& cell, const CellResult& result) {

@@ -40,6 +40,7 @@ struct TuneCell {
   // The callers of choices that do not race, because they were slow at the sizes around it; they
   // race if no other choice works. None once it is measured.
   std::vector<std::unique_ptr<ChoiceCaller>> slow_callers{};
+  bool races_slow_callers = false;           // they are in `callers` now
   std::unique_ptr<CellOperands> operands{};  // the last heat's, until it is measured
   std::optional<FirstHeat> first_heat{};
 };

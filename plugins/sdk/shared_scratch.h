@@ -15,8 +15,10 @@ namespace cotune::sdk {
 // that ends while others may still write to the block passes its share on to them. Any thread.
 //
 // A block is not filled: it takes pages of the machine when a call writes to it, so that making a
-// plan costs no page fault. Its size is a power of two, and there is at most one block of a size,
-// so that all blocks together have at most four times the bytes of the plan that needs most.
+// plan costs no page fault. Its size is a power of two, there is at most one block of a size, and a
+// plan shares one that is at most 16 times as large as it needs. So all blocks together have at
+// most four times the bytes of the plan that needs most, and at most 32 times those of the largest
+// plan that is left.
 class SharedScratch {
  public:
   using Share = std::shared_ptr<std::byte>;

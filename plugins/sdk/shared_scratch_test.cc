@@ -61,6 +61,16 @@ TEST(SharedScratchTest, PlansThatLiveOnFindTheBlockOfTheirSizeAgain) {
   }
 }
 
+TEST(SharedScratchTest, ASmallPlanKeepsNoBlockOfAMuchLargerOne) {
+  SharedScratch scratch;
+  auto large = scratch.Take(32 * kMiB);
+  const auto medium = scratch.Take(2 * kMiB);
+  EXPECT_EQ(medium, large) << "16 times as large";
+  const auto small = scratch.Take(kMiB);
+  EXPECT_NE(small, large);
+  EXPECT_EQ(scratch.Take(64 << 10), small);
+}
+
 TEST(SharedScratchTest, NothingNeedsNoMemory) {
   SharedScratch scratch;
   EXPECT_EQ(scratch.Take(0), nullptr);
