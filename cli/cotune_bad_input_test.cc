@@ -167,7 +167,15 @@ TEST_F(BadInputTest, DatabasesThatAreNotThere) {
   ExpectError({"explain", "all_reduce", "1K", "f32", "--db", folder_.path() + "/no.tdb"}, 3,
               "environment", {"no.tdb"});
   ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", folder_.path() + "/no/x.tdb"}, 3,
-              "environment", {folder_.path() + "/no/x.tdb"});
+              "environment",
+              {"): the folder of the tuned database is not there (" + folder_.path() +
+               "/no); make it, or name another\n"});
+  const ProgramEnd never =
+      Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--memory", "host"});
+  EXPECT_EQ(never.exit_code, 0) << never.err;
+  EXPECT_NE(never.out.find("  there is no tuned database yet (" + folder_.path() + "/cache/"),
+            std::string::npos)
+      << never.out;
 }
 
 TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {

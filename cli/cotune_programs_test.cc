@@ -274,6 +274,29 @@ TEST_F(ProgramsTest, AFileThatIsNoTextIsRefusedAsOne) {
             0);
 }
 
+TEST_F(ProgramsTest, RowsWithoutEqualSharesForAnyRankNameSomeThatHaveThem) {
+  const std::string path =
+      File("%x = input f32 [R, 4]\n%s = reduce_scatter sum %x\n%y = neg %s\nreturn %y\n");
+  const std::string cause = "the ranks share the rows of " + path + "; give a multiple of 3, ";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"7", "7 rows have no equal shares for 3 ranks (--rows): " + cause + "for example 6 or 9\n"},
+      {"2", "2 rows have no equal shares for 3 ranks (--rows): " + cause + "for example 3\n"},
+      {"4,8",
+       "4, 8 rows have no equal shares for 3 ranks (--rows): " + cause + "for example 3 or 6\n"},
+  };
+  for (const auto& [rows, text] : cases) {
+    for (const char* command : {"explain", "tune"}) {
+      const ProgramEnd end = Run({command, "--ranks", "3", "--program", path, "--rows", rows});
+      EXPECT_EQ(end.exit_code, 2) << end.err;
+      EXPECT_NE(end.err.find(text), std::string::npos) << end.err;
+    }
+  }
+  const ProgramEnd without = Run({"explain", "--ranks", "3", "--program", path});
+  EXPECT_NE(without.err.find("; write: cotune explain --program " + path + " --rows 3\n"),
+            std::string::npos)
+      << without.err;
+}
+
 TEST_F(ProgramsTest, RowsWithoutEqualSharesAreTold) {
   const std::string path =
       File("%x = input f32 [R, 4]\n%s = reduce_scatter sum %x\n%y = neg %s\nreturn %y\n");

@@ -66,9 +66,13 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
       SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks, buffers});
   if (!selected) {
     Error error = selected.error();
-    const bool is_of_sizes = error.code == ErrorCode::kUsage && error.where == flags.program &&
-                             error.what.starts_with("no size");
-    if (is_of_sizes) error.next_step = "write: cotune explain --program FILE --rows R";
+    const bool lacks_rows = error.code == ErrorCode::kUsage && error.where == flags.program &&
+                            error.what.starts_with("no size") && !flags.rows;
+    if (lacks_rows) {
+      // As many rows as ranks have equal shares in every program.
+      error.next_step =
+          fmt::format("write: cotune explain --program {} --rows {}", flags.program, ranks);
+    }
     return tl::make_unexpected(std::move(error));
   }
   ProgramSelection& one = selected->front();
@@ -152,6 +156,7 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const std::string& asked = settings.values.database;
   COTUNE_TRY(const std::string path, DatabasePath(asked, process.environment, here));
   Result<TunedDatabase> database = TunedDatabase::Load(path);
+  const bool has_database = database.has_value();
   if (!database) {
     // A machine that was never tuned is no error: the answer is that the default runs.
     const bool is_missing = asked.empty() && database.error().code == ErrorCode::kEnvironment;
@@ -162,6 +167,9 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   if (explanation) {
     explanation->numerics = settings.values.numerics;
     explanation->plugin_flags = FlagsText(flags.plugins);
+    if (!has_database) {
+      explanation->misses = {fmt::format("there is no tuned database yet ({})", path)};
+    }
   }
   if (explanation && !flags.program.empty()) {
     const Program& program = asked_call.program;
