@@ -60,9 +60,10 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
               {"unknown reduction 'summ'", "did you mean sum?"});
   ExpectError({"tune", "--reduction", "avg"}, 2, "usage", {"did you mean average?"});
   ExpectError({"tune", "--backend", "hots", "--collective", "broadcast"}, 2, "usage",
-              {"unknown backend 'hots'", "host"});
-  ExpectError({"tune", "--colective", "all"}, 2, "usage",
-              {"unknown flag --colective", ": did you mean --collective? known: --"});
+              {"unknown backend 'hots' (--backend)", "host"});
+  ExpectError(
+      {"tune", "--colective", "all"}, 2, "usage",
+      {"unknown flag --colective", ": did you mean --collective?; see `cotune tune --help`\n"});
   ExpectError({"tnue"}, 2, "usage", {"unknown command \"tnue\"", "did you mean tune?"});
   ExpectError({"help", "tun"}, 2, "usage", {"unknown command \"tun\"", "did you mean tune?"});
   ExpectError({"help", "db", "shwo"}, 2, "usage",
@@ -72,7 +73,7 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
 
 TEST_F(BadInputTest, SizesThatDoNotParse) {
   ExpectError({"tune", "--sizes", "1K:4Q:x2"}, 2, "usage",
-              {"--sizes, character 5", "unknown suffix 'Q'", "\n  1K:4Q:x2\n      ^"});
+              {"--sizes, character 5", "unknown suffix 'Q'", "or 1K,3M,100\n"});
   ExpectError({"tune", "--sizes", ""}, 2, "usage", {"--sizes, character 1", "a number is missing"});
   ExpectError({"explain", "all_reduce", "much", "f32"}, 2, "usage", {"SIZE, character 1"});
 }
@@ -82,6 +83,8 @@ TEST_F(BadInputTest, RowsThatDoNotParse) {
   WriteFileForTest(program, "%x = input f32 [R, 8]\n%s = all_reduce sum %x\nreturn %s\n");
   ExpectError({"tune", "--program", program, "--rows", "1:4:y2"}, 2, "usage",
               {"\"1:4:y2\" is not a list of rows (--rows, character 5)", "or + (a number)"});
+  ExpectError({"tune", "--program", program, "--rows", "4.5"}, 2, "usage",
+              {"unexpected '.'; write for example 64, 1:1024:x2, 16:256:+16 or 1,3,100\n"});
 }
 
 TEST_F(BadInputTest, SettingsThatDoNotFit) {

@@ -198,6 +198,12 @@ TEST_F(ProgramsTest, FlagsThatDoNotFitAreRefused) {
   EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path, "--rows", "1,2"}).exit_code, 2);
   EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path}).exit_code, 2);
   EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--rows", "many"}).exit_code, 2);
+  const ProgramEnd both = Run({"explain", "--ranks", "2", "--program", path, "all_reduce"});
+  EXPECT_NE(both.err.find("error 2 (usage): COLLECTIVE and --program exclude each other"),
+            std::string::npos)
+      << both.err;
+  const ProgramEnd size = Run({"explain", "--ranks", "2", "--program", path, "much"});
+  EXPECT_NE(size.err.find("(SIZE, character 1)"), std::string::npos) << size.err;
   for (const char* rows : {"0", "0,4"}) {
     const ProgramEnd none = Run({"tune", "--ranks", "2", "--program", path, "--rows", rows});
     EXPECT_EQ(none.exit_code, 2) << none.err;

@@ -223,6 +223,14 @@ TEST_F(RanksTest, RunHasNoJsonAndPassesSettingsOn) {
   const ProgramEnd json = Run({"run", "--json", "--", "/bin/true"});
   EXPECT_EQ(json.exit_code, 2);
   EXPECT_EQ(Document(json)["error"]["what"], "run has no --json");
+  for (const auto& [flag, name] :
+       {std::pair("-q", "--quiet"), std::pair("--verbose", "--verbose")}) {
+    const ProgramEnd end = Run({"run", flag, "--", "/bin/true"});
+    EXPECT_EQ(end.exit_code, 2);
+    EXPECT_EQ(end.err, "cotune: error 2 (usage): run has no " + std::string(name) +
+                           " (cotune run): run prints only errors and warnings; leave " + name +
+                           " out\n");
+  }
   const ProgramEnd set = Run({"run", "--set", "host.slot_bytes=1M", "--", "/bin/true"});
   EXPECT_EQ(set.exit_code, 2);
   EXPECT_NE(set.err.find("name that with --config"), std::string::npos) << set.err;

@@ -52,14 +52,24 @@ Result<Asked> AskedCollective(const ExplainFlags& flags, MemoryKind memory, int 
 
 Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ranks) {
   std::string size = flags.collective;  // the first argument, as there is no collective
+  if (ParseCollective(size)) {
+    return Fail(ErrorCode::kUsage, "COLLECTIVE and --program exclude each other",
+                "cotune explain --program", fmt::format("\"{}\" is given beside a program", size),
+                "leave one of them out");
+  }
   if (!flags.size.empty() || (!size.empty() && flags.rows)) {
     return Fail(ErrorCode::kUsage, "more is given than a program and its rows or size",
                 "cotune explain --program", "", "write: cotune explain --program FILE --rows R");
   }
   std::vector<uint64_t> sizes;
   if (!size.empty()) {
-    COTUNE_TRY(const uint64_t bytes, ParseSizeBytes(size));
-    sizes = {bytes};
+    const Result<uint64_t> bytes = ParseSizeBytes(size);
+    if (!bytes) {
+      Error error = bytes.error();
+      error.where = "SIZE, " + error.where;
+      return tl::make_unexpected(std::move(error));
+    }
+    sizes = {*bytes};
   }
   COTUNE_TRY(const BufferClass buffers, SelectBufferClass(flags.buffers, memory));
   auto selected =

@@ -25,6 +25,7 @@ Result<std::vector<uint64_t>> ParseRows(const std::string& text) {
   Error error = rows.error();
   error.what = fmt::format("\"{}\" is not a list of rows", text);
   error.where = "--rows, " + error.where;
+  error.next_step = "write for example 64, 1:1024:x2, 16:256:+16 or 1,3,100";
   return tl::make_unexpected(std::move(error));
 }
 
