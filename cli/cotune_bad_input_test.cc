@@ -61,6 +61,11 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
   ExpectError({"tune", "--reduction", "avg"}, 2, "usage", {"did you mean average?"});
   ExpectError({"tune", "--backend", "hots", "--collective", "broadcast"}, 2, "usage",
               {"unknown backend 'hots' (--backend)", "host"});
+  ExpectError({"tune", "--force-choice", "all_reduce=host/ring"}, 2, "usage",
+              {"lists no such choice for it at any size; did you mean host/ring?chunk="});
+  ExpectError({"tune", "--plugin-path", "/nodir"}, 3, "environment",
+              {"(/nodir): No such file or directory; check --plugin, or the setting plugin_path "
+               "(--plugin-path, COTUNE_PLUGIN_PATH)"});
   ExpectError(
       {"tune", "--colective", "all"}, 2, "usage",
       {"unknown flag --colective", ": did you mean --collective?; see `cotune tune --help`\n"});

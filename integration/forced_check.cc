@@ -113,9 +113,9 @@ Status CheckForcedChoices(const ForcedChoices& forced, const ForcedCheck& check)
     const std::vector<std::string_view> names(search.seen().begin(), search.seen().end());
     std::string nearest = NearestName(id.text(), names);
     // A name without its keys is far from every choice, and begins one of them.
-    const auto longer = std::find_if(names.begin(), names.end(), [&](std::string_view each) {
-      return each.starts_with(id.text() + "?");
-    });
+    const auto longer = std::find_if(
+        names.begin(), names.end(),
+        [start = id.text() + "?"](std::string_view each) { return each.starts_with(start); });
     if (nearest.empty() && longer != names.end()) nearest = *longer;
     return Fail(
         ErrorCode::kUsage, Forced(collective, id), check.origin,
