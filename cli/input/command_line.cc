@@ -367,7 +367,9 @@ Status CheckExtras(const CLI::App& app) {
   const bool is_family = !CommandNames(*command).empty();
   if (extras.empty()) {
     if (!is_family) return {};
-    return Usage("a command is missing", name, KnownText("", CommandNames(*command)));
+    std::vector<std::string> known = CommandNames(*command);
+    if (name.empty()) known.emplace_back("help");
+    return Usage("a command is missing", name, KnownText("", known));
   }
   // A flag that is not known may have left its value behind as an argument.
   const auto flag = std::find_if(extras.begin(), extras.end(),
@@ -426,6 +428,8 @@ void Declare(Parsing& parsing) {
     for (CLI::App* each : app.get_subcommands({})) self(*each, self);
   };
   finish(parsing.app, finish);
+  parsing.app.footer("`cotune help COMMAND` is `cotune COMMAND --help`.\n" +
+                     std::string(ExitCodesText()));
 }
 
 // The words of a command that help is wanted about.
@@ -455,7 +459,9 @@ Status CheckCommandWords(const std::vector<std::string>& words) {
 std::string_view ExitCodesText() {
   return "Exit codes: 0 ok, 1 internal, 2 usage, 3 environment, 4 wrong_result, 5 rank_lost, "
          "deadline or disagreement, "
-         "7 database, 8 plugin_refused, 130 interrupted";
+         "7 database, 8 plugin_refused, 130 interrupted, 141 the reader of standard output has "
+         "left; "
+         "`cotune run` gives the exit code of the program, and 127 if it cannot be started";
 }
 
 Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {

@@ -129,6 +129,8 @@ TEST(CommandLineTest, HelpNamesFlagsAndExitCodes) {
   const std::string show = Parsed<HelpFlags>({"db", "show", "--help"}).text;
   EXPECT_NE(show.find("Usage: cotune db show [OPTIONS] [FILE]"), std::string::npos) << show;
   EXPECT_NE(text.find("5 rank_lost, deadline or disagreement"), std::string::npos);
+  EXPECT_NE(text.find("141 the reader"), std::string::npos);
+  EXPECT_NE(text.find("127 if it cannot be started"), std::string::npos);
   EXPECT_EQ(Parsed<HelpFlags>({"help", "db", "show"}).text, show);
   const std::string top = Parsed<HelpFlags>({"--help"}).text;
   EXPECT_EQ(Parsed<HelpFlags>({"help"}).text, top);
@@ -175,6 +177,7 @@ TEST(CommandLineTest, UnknownCommandsNameTheNearest) {
   EXPECT_EQ(error.where, "cotune db");
   EXPECT_EQ(error.cause, "known: show, merge; did you mean merge?");
   EXPECT_EQ(ErrorOf({}).what, "a command is missing");
+  EXPECT_TRUE(ErrorOf({}).cause.ends_with(", help")) << ErrorOf({}).cause;
   EXPECT_EQ(ErrorOf({"plugin"}).what, "a command is missing");
   EXPECT_EQ(ErrorOf({"plugin"}).cause, "known: list");
 }

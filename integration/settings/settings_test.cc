@@ -381,6 +381,7 @@ TEST_F(SettingsTest, FindsTheFileOfTheUser) {
 TEST_F(SettingsTest, AFileThatCannotBeReadIsAnError) {
   SettingSources sources;
   sources.settings_file = folder_ + "/missing.toml";
+  EXPECT_EQ(ResolveSettings(sources).error().code, ErrorCode::kEnvironment);
   EXPECT_EQ(ResolveSettings(sources).error().ToText(),
             "cannot read the settings file (" + folder_ +
                 "/missing.toml): No such file or directory; give another file with --config or "
