@@ -303,6 +303,22 @@ TEST_F(ProgramsTest, RowsWithoutEqualSharesForAnyRankNameSomeThatHaveThem) {
       << without.err;
 }
 
+TEST_F(ProgramsTest, AProgramThatIsGivenTwiceIsMeasuredOnce) {
+  const std::string path = File(kText);
+  const ProgramEnd end = Run(
+      {"tune", "--ranks", "2", "--program", path + "," + path, "--rows", "4", "--db", database_});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.err.find("1 cell to measure"), std::string::npos) << end.err;
+}
+
+TEST_F(ProgramsTest, AByteOrderMarkIsNamed) {
+  const ProgramEnd end = Run({"program", "check", File("\xef\xbb\xbf" + std::string(kText))});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_NE(end.err.find("error 2 (usage): the file begins with a byte order mark ("),
+            std::string::npos)
+      << end.err;
+}
+
 TEST_F(ProgramsTest, RowsWithoutEqualSharesAreTold) {
   const std::string path =
       File("%x = input f32 [R, 4]\n%s = reduce_scatter sum %x\n%y = neg %s\nreturn %y\n");

@@ -97,6 +97,10 @@ Status CheckProgramText(std::string_view text, const std::string& path) {
     return Fail(ErrorCode::kUsage, "the file is no program text", path, "it has binary data",
                 kNextStep);
   }
+  if (text.starts_with("\xef\xbb\xbf")) {
+    return Fail(ErrorCode::kUsage, "the file begins with a byte order mark", path, "",
+                "save it as UTF-8 without one");
+  }
   if (text.size() > kProgramTextBytesMax) {
     return Fail(ErrorCode::kUsage,
                 fmt::format("the file is larger than {} KiB", kProgramTextBytesMax / 1024), path,
@@ -179,7 +183,11 @@ Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::stri
       return tl::make_unexpected(
           NoRowsAtAll(selection, rows.has_value(), sizes_bytes, group.world_size));
     }
-    selected.push_back(std::move(selection));
+    // A program that is given twice is measured once, as sizes and collectives are.
+    const bool is_new = std::none_of(selected.begin(), selected.end(), [&](const auto& other) {
+      return other.program.graph().ToText() == own.ToText();
+    });
+    if (is_new) selected.push_back(std::move(selection));
   }
   return selected;
 }
