@@ -61,9 +61,15 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
               {"unknown reduction 'summ'", "did you mean sum?"});
   ExpectError({"tune", "--reduction", "avg"}, 2, "usage", {"did you mean average?"});
   ExpectError({"tune", "--backend", "hots", "--collective", "broadcast"}, 2, "usage",
-              {"unknown backend 'hots'", "host"});
-  ExpectError({"tune", "--colective", "all"}, 2, "usage",
-              {"unknown flag --colective", ": did you mean --collective? known: --"});
+              {"unknown backend 'hots' (--backend)", "host"});
+  ExpectError({"tune", "--force-choice", "all_reduce=host/ring"}, 2, "usage",
+              {"lists no such choice for it at any size; did you mean host/ring?chunk="});
+  ExpectError({"tune", "--plugin-path", "/nodir"}, 3, "environment",
+              {"(/nodir): No such file or directory; check --plugin, or the setting plugin_path "
+               "(--plugin-path, COTUNE_PLUGIN_PATH)"});
+  ExpectError(
+      {"tune", "--colective", "all"}, 2, "usage",
+      {"unknown flag --colective", ": did you mean --collective?; see `cotune tune --help`\n"});
   ExpectError({"tnue"}, 2, "usage", {"unknown command \"tnue\"", "did you mean tune?"});
   ExpectError({"help", "tun"}, 2, "usage", {"unknown command \"tun\"", "did you mean tune?"});
   ExpectError({"help", "db", "shwo"}, 2, "usage",
@@ -73,7 +79,7 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
 
 TEST_F(BadInputTest, SizesThatDoNotParse) {
   ExpectError({"tune", "--sizes", "1K:4Q:x2"}, 2, "usage",
-              {"--sizes, character 5", "unknown suffix 'Q'", "\n  1K:4Q:x2\n      ^"});
+              {"--sizes, character 5", "unknown suffix 'Q'", "or 1K,3M,100\n"});
   ExpectError({"tune", "--sizes", ""}, 2, "usage", {"--sizes, character 1", "a number is missing"});
   ExpectError({"explain", "all_reduce", "much", "f32"}, 2, "usage", {"SIZE, character 1"});
 }
@@ -83,6 +89,8 @@ TEST_F(BadInputTest, RowsThatDoNotParse) {
   WriteFileForTest(program, "%x = input f32 [R, 8]\n%s = all_reduce sum %x\nreturn %s\n");
   ExpectError({"tune", "--program", program, "--rows", "1:4:y2"}, 2, "usage",
               {"\"1:4:y2\" is not a list of rows (--rows, character 5)", "or + (a number)"});
+  ExpectError({"tune", "--program", program, "--rows", "4.5"}, 2, "usage",
+              {"unexpected '.'; write for example 64, 1:1024:x2, 16:256:+16 or 1,3,100\n"});
 }
 
 TEST_F(BadInputTest, SettingsThatDoNotFit) {
@@ -168,7 +176,15 @@ TEST_F(BadInputTest, DatabasesThatAreNotThere) {
   ExpectError({"explain", "all_reduce", "1K", "f32", "--db", folder_.path() + "/no.tdb"}, 3,
               "environment", {"no.tdb"});
   ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", folder_.path() + "/no/x.tdb"}, 3,
-              "environment", {folder_.path() + "/no/x.tdb"});
+              "environment",
+              {"): the folder of the tuned database is not there (" + folder_.path() +
+               "/no); make it, or name another\n"});
+  const ProgramEnd never =
+      Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--memory", "host"});
+  EXPECT_EQ(never.exit_code, 0) << never.err;
+  EXPECT_NE(never.out.find("  there is no tuned database yet (" + folder_.path() + "/cache/"),
+            std::string::npos)
+      << never.out;
 }
 
 TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {

@@ -198,6 +198,12 @@ TEST_F(ProgramsTest, FlagsThatDoNotFitAreRefused) {
   EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path, "--rows", "1,2"}).exit_code, 2);
   EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path}).exit_code, 2);
   EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--rows", "many"}).exit_code, 2);
+  const ProgramEnd both = Run({"explain", "--ranks", "2", "--program", path, "all_reduce"});
+  EXPECT_NE(both.err.find("error 2 (usage): COLLECTIVE and --program exclude each other"),
+            std::string::npos)
+      << both.err;
+  const ProgramEnd size = Run({"explain", "--ranks", "2", "--program", path, "much"});
+  EXPECT_NE(size.err.find("(SIZE, character 1)"), std::string::npos) << size.err;
   for (const char* rows : {"0", "0,4"}) {
     const ProgramEnd none = Run({"tune", "--ranks", "2", "--program", path, "--rows", rows});
     EXPECT_EQ(none.exit_code, 2) << none.err;
@@ -272,6 +278,45 @@ TEST_F(ProgramsTest, AFileThatIsNoTextIsRefusedAsOne) {
                  File("program sum; %x = input f32 [R, 1024]; %y = all_reduce sum %x; return %y")})
                 .exit_code,
             0);
+}
+
+TEST_F(ProgramsTest, RowsWithoutEqualSharesForAnyRankNameSomeThatHaveThem) {
+  const std::string path =
+      File("%x = input f32 [R, 4]\n%s = reduce_scatter sum %x\n%y = neg %s\nreturn %y\n");
+  const std::string cause = "the ranks share the rows of " + path + "; give a multiple of 3, ";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"7", "7 rows have no equal shares for 3 ranks (--rows): " + cause + "for example 6 or 9\n"},
+      {"2", "2 rows have no equal shares for 3 ranks (--rows): " + cause + "for example 3\n"},
+      {"4,8",
+       "4, 8 rows have no equal shares for 3 ranks (--rows): " + cause + "for example 3 or 6\n"},
+  };
+  for (const auto& [rows, text] : cases) {
+    for (const char* command : {"explain", "tune"}) {
+      const ProgramEnd end = Run({command, "--ranks", "3", "--program", path, "--rows", rows});
+      EXPECT_EQ(end.exit_code, 2) << end.err;
+      EXPECT_NE(end.err.find(text), std::string::npos) << end.err;
+    }
+  }
+  const ProgramEnd without = Run({"explain", "--ranks", "3", "--program", path});
+  EXPECT_NE(without.err.find("; write: cotune explain --program " + path + " --rows 3\n"),
+            std::string::npos)
+      << without.err;
+}
+
+TEST_F(ProgramsTest, AProgramThatIsGivenTwiceIsMeasuredOnce) {
+  const std::string path = File(kText);
+  const ProgramEnd end = Run(
+      {"tune", "--ranks", "2", "--program", path + "," + path, "--rows", "4", "--db", database_});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.err.find("1 cell to measure"), std::string::npos) << end.err;
+}
+
+TEST_F(ProgramsTest, AByteOrderMarkIsNamed) {
+  const ProgramEnd end = Run({"program", "check", File("\xef\xbb\xbf" + std::string(kText))});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_NE(end.err.find("error 2 (usage): the file begins with a byte order mark ("),
+            std::string::npos)
+      << end.err;
 }
 
 TEST_F(ProgramsTest, RowsWithoutEqualSharesAreTold) {

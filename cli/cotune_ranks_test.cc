@@ -115,7 +115,33 @@ TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
   const ProgramEnd end = run.Wait();
   EXPECT_EQ(end.exit_code, 130) << end.err;
   EXPECT_EQ(Count(end.err, "waiting for"), 1u) << end.err;
+  EXPECT_EQ(
+      Count(end.err,
+            " more; this process is rank 0 of 3 by COTUNE_RANK and COTUNE_WORLD_SIZE: without "
+            "a launcher unset them\n"),
+      1u)
+      << end.err;
   EXPECT_EQ(Document(end)["error"]["exit_code"], 130) << end.out;
+}
+
+TEST_F(RanksTest, ARankThatIsKilledInATuneLeavesTheCellsThatAreMeasured) {
+  ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
+                          "4:4096:+4", "--db", database_}),
+                 environment_);
+  ASSERT_TRUE(run.WaitForError("[2/1024]"));
+  for (const std::string& child : ChildrenOf(run.pid())) {
+    const std::vector<std::string> variables = EnvironmentOf(child);
+    const bool is_rank_1 = std::count(variables.begin(), variables.end(), "COTUNE_RANK=1") == 1;
+    if (is_rank_1) {
+      ASSERT_EQ(kill(static_cast<pid_t>(std::stol(child)), SIGKILL), 0);
+    }
+  }
+  const ProgramEnd end = run.Wait();
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_NE(end.err.find(" measured cells are kept in " + database_ +
+                         ".journal, and the next tune continues from there"),
+            std::string::npos)
+      << end.err;
 }
 
 TEST_F(RanksTest, ARankThatIsStoppedIsNamedWhileItIsWaitedFor) {
@@ -223,6 +249,14 @@ TEST_F(RanksTest, RunHasNoJsonAndPassesSettingsOn) {
   const ProgramEnd json = Run({"run", "--json", "--", "/bin/true"});
   EXPECT_EQ(json.exit_code, 2);
   EXPECT_EQ(Document(json)["error"]["what"], "run has no --json");
+  for (const auto& [flag, name] :
+       {std::pair("-q", "--quiet"), std::pair("--verbose", "--verbose")}) {
+    const ProgramEnd end = Run({"run", flag, "--", "/bin/true"});
+    EXPECT_EQ(end.exit_code, 2);
+    EXPECT_EQ(end.err, "cotune: error 2 (usage): run has no " + std::string(name) +
+                           " (cotune run): run prints only errors and warnings; leave " + name +
+                           " out\n");
+  }
   const ProgramEnd set = Run({"run", "--set", "host.slot_bytes=1M", "--", "/bin/true"});
   EXPECT_EQ(set.exit_code, 2);
   EXPECT_NE(set.err.find("name that with --config"), std::string::npos) << set.err;

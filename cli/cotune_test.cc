@@ -315,6 +315,20 @@ TEST_F(CotuneTest, AnInterruptedTuneGoesOnWhereItStopped) {
   EXPECT_EQ(second_end.exit_code, 130) << second_end.err;
 }
 
+TEST_F(CotuneTest, AnInterruptedBenchIsCalledOne) {
+  ProgramRun run(Command({"bench", "-v", "--ranks", "2", "--collective", "all_reduce", "--sizes",
+                          "4:4096:+4"}),
+                 environment_);
+  ASSERT_TRUE(run.WaitForError("[2/1024]"));
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  const ProgramEnd end = run.Wait();
+  EXPECT_EQ(end.exit_code, 130) << end.err;
+  EXPECT_NE(end.err.find("a third interrupt stops at once\n"), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("(interrupted): the bench was interrupted; nothing of it is kept\n"),
+            std::string::npos)
+      << end.err;
+}
+
 TEST_F(CotuneTest, EverySignalThatStopsATuneIsAnswered) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",

@@ -183,7 +183,7 @@ TEST_F(TraceTest, APathWhereNoFileCanBeIsAnErrorBeforeAnythingIsMeasured) {
     for (const char* command : {"tune", "bench"}) {
       const ProgramEnd end = Run({command, "--ranks", "2", "--collective", "all_reduce", "--sizes",
                                   "1K", "--trace", path});
-      EXPECT_EQ(end.exit_code, 2) << end.err;
+      EXPECT_EQ(end.exit_code, 3) << end.err;
       EXPECT_EQ(end.out, "");
       EXPECT_NE(end.err.find("no trace can be written to " + path + " (--trace): " + why),
                 std::string::npos)

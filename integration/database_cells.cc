@@ -75,6 +75,9 @@ Status DatabaseCells::CheckWritable(const std::vector<Problem>& problems) {
                                      [&](const Problem& each) { return !Find(each).has_value(); });
   if (missing == 0) return {};
   Error error = *write_failure_;
+  // Without its folder there is no database that could have any of them.
+  if (access(FolderOf(place_.path).c_str(), F_OK) != 0)
+    return tl::make_unexpected(std::move(error));
   error.what =
       fmt::format("{} of {} cells have to be measured, and their results could not be kept: {}",
                   missing, problems.size(), error.what);

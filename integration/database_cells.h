@@ -67,6 +67,10 @@ class DatabaseCells final : public KnownCells {
   // The file that keeps what was measured until it is saved; "": nothing is kept.
   std::string JournalWithCells() const;
 
+  // Returns true if the journal is open and this tune, with those that it goes on from, has
+  // measured nothing.
+  bool IsWithoutCells() const { return journal_ != nullptr && fresh_.empty(); }
+
   // Writes the database with everything new in it. Nothing new: nothing is written. May wait for
   // another tune, see Place, for kSaveWaitNs.
   static constexpr int64_t kSaveWaitNs = 10'000'000'000;

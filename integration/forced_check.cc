@@ -111,7 +111,12 @@ Status CheckForcedChoices(const ForcedChoices& forced, const ForcedCheck& check)
     Search search(collective, id, check);
     if (search.Finds()) continue;
     const std::vector<std::string_view> names(search.seen().begin(), search.seen().end());
-    const std::string nearest = NearestName(id.text(), names);
+    std::string nearest = NearestName(id.text(), names);
+    // A name without its keys is far from every choice, and begins one of them.
+    const auto longer = std::find_if(
+        names.begin(), names.end(),
+        [start = id.text() + "?"](std::string_view each) { return each.starts_with(start); });
+    if (nearest.empty() && longer != names.end()) nearest = *longer;
     return Fail(
         ErrorCode::kUsage, Forced(collective, id), check.origin,
         fmt::format("backend {} lists no such choice for it at any size{}", id.backend(),

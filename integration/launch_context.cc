@@ -216,6 +216,13 @@ Result<std::optional<LaunchContext>> DetectLaunchContext(const Environment& envi
   return first;
 }
 
+std::string LauncherVariablesText(const std::string& launcher) {
+  for (const LauncherVariables& names : kLaunchers) {
+    if (launcher == names.launcher) return fmt::format("{} and {}", names.rank, names.world_size);
+  }
+  return "the environment";
+}
+
 Result<std::string> DefaultSocketPath(const Environment& environment, const std::string& job_id) {
   const std::string* runtime = Find(environment, "XDG_RUNTIME_DIR");
   const std::string folder =

@@ -35,6 +35,9 @@ struct LaunchContext {
 Result<std::optional<LaunchContext>> DetectLaunchContext(const Environment& environment,
                                                          int64_t parent_pid);
 
+// The variables by which a launcher names a rank: "RANK and WORLD_SIZE" of torchrun.
+std::string LauncherVariablesText(const std::string& launcher);
+
 // PATH/JOB.sock in $XDG_RUNTIME_DIR/cotune or /tmp/cotune-UID. Makes the folder (0700) when it is
 // missing; kEnvironment when it belongs to somebody else or others may write to it.
 Result<std::string> DefaultSocketPath(const Environment& environment, const std::string& job_id);

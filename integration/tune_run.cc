@@ -180,8 +180,24 @@ Error AsInterrupt(Error error) {
 }
 
 // The writer says what becomes of what was measured when the user has ended the tune.
-Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer) {
-  if (error.code != ErrorCode::kInterrupted || !is_writer) return error;
+Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer,
+                     const std::string& command) {
+  if (error.code == ErrorCode::kRankLost && is_writer) {
+    if (const std::string kept = known.WhatIsKept(); !kept.empty()) {
+      error.next_step += (error.next_step.empty() ? "" : "; ") + kept;
+    }
+  }
+  if (error.code != ErrorCode::kInterrupted) return error;
+  // The ranks end in stages that do not know which command they work for.
+  constexpr std::string_view kTune = "the tune was interrupted";
+  if (error.what == kTune && command != "tune") {
+    error.what = fmt::format("the {} was interrupted", command);
+  }
+  if (!is_writer) return error;
+  if (known.IsWithoutCells()) {
+    error.next_step = "nothing was measured yet";
+    return error;
+  }
   const std::string journal = known.JournalWithCells();
   error.next_step =
       journal.empty()
@@ -267,7 +283,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   Result<TuneOutcome> outcome = scheduler.Resolve();
   if (!outcome) {
     Error error = stop.StopRequested() ? AsInterrupt(outcome.error()) : outcome.error();
-    return tl::make_unexpected(WithWhatIsKept(std::move(error), *known, is_writer));
+    return tl::make_unexpected(
+        WithWhatIsKept(std::move(error), *known, is_writer, request.command));
   }
   report.outcome = std::move(*outcome);
   CollectEntries(scheduler, request, job, report);
@@ -276,7 +293,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   // A rank may be late because of the interrupt, and the user asked for no more than an end.
   if (!report.outcome.late_ranks.empty() && stop.StopRequested()) {
     Error interrupted{ErrorCode::kInterrupted, "the tune was interrupted", "", "", "", {}};
-    return tl::make_unexpected(WithWhatIsKept(std::move(interrupted), *known, is_writer));
+    return tl::make_unexpected(
+        WithWhatIsKept(std::move(interrupted), *known, is_writer, request.command));
   }
   report.elapsed_ns = job.clock().now_ns() - begin_ns;
   span.reset();

@@ -53,23 +53,37 @@ Result<Asked> AskedCollective(const ExplainFlags& flags, MemoryKind memory, int 
 
 Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ranks) {
   std::string size = flags.collective;  // the first argument, as there is no collective
+  if (ParseCollective(size)) {
+    return Fail(ErrorCode::kUsage, "COLLECTIVE and --program exclude each other",
+                "cotune explain --program", fmt::format("\"{}\" is given beside a program", size),
+                "leave one of them out");
+  }
   if (!flags.size.empty() || (!size.empty() && flags.rows)) {
     return Fail(ErrorCode::kUsage, "more is given than a program and its rows or size",
                 "cotune explain --program", "", "write: cotune explain --program FILE --rows R");
   }
   std::vector<uint64_t> sizes;
   if (!size.empty()) {
-    COTUNE_TRY(const uint64_t bytes, ParseSizeBytes(size));
-    sizes = {bytes};
+    const Result<uint64_t> bytes = ParseSizeBytes(size);
+    if (!bytes) {
+      Error error = bytes.error();
+      error.where = "SIZE, " + error.where;
+      return tl::make_unexpected(std::move(error));
+    }
+    sizes = {*bytes};
   }
   COTUNE_TRY(const BufferClass buffers, SelectBufferClass(flags.buffers, memory));
   auto selected =
       SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks, buffers});
   if (!selected) {
     Error error = selected.error();
-    const bool is_of_sizes = error.code == ErrorCode::kUsage && error.where == flags.program &&
-                             error.what.starts_with("no size");
-    if (is_of_sizes) error.next_step = "write: cotune explain --program FILE --rows R";
+    const bool lacks_rows = error.code == ErrorCode::kUsage && error.where == flags.program &&
+                            error.what.starts_with("no size") && !flags.rows;
+    if (lacks_rows) {
+      // As many rows as ranks have equal shares in every program.
+      error.next_step =
+          fmt::format("write: cotune explain --program {} --rows {}", flags.program, ranks);
+    }
     return tl::make_unexpected(std::move(error));
   }
   ProgramSelection& one = selected->front();
@@ -153,6 +167,7 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const std::string& asked = settings.values.database;
   COTUNE_TRY(const std::string path, DatabasePath(asked, process.environment, here));
   Result<TunedDatabase> database = TunedDatabase::Load(path);
+  const bool has_database = database.has_value();
   std::string unfinished_tune;
   if (!database) {
     // A machine that was never tuned is no error: the answer is that the default runs.
@@ -166,6 +181,9 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   if (explanation) {
     explanation->numerics = settings.values.numerics;
     explanation->plugin_flags = FlagsText(flags.plugins);
+    if (!has_database) {
+      explanation->misses = {fmt::format("there is no tuned database yet ({})", path)};
+    }
     if (!unfinished_tune.empty()) explanation->misses.push_back(unfinished_tune);
   }
   if (explanation && !flags.program.empty()) {

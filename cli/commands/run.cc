@@ -29,6 +29,19 @@ Error RankLostError(const std::string& what, const std::vector<int>& ranks) {
           ranks};
 }
 
+// Standard output is the program's, and `run` prints nothing that could be more or less.
+Status CheckOutput(const OutputFlags& flags) {
+  const auto refuse = [](const std::string& flag, const char* cause) {
+    return Fail(ErrorCode::kUsage, "run has no " + flag, "cotune run", cause,
+                fmt::format("leave {} out", flag));
+  };
+  if (flags.json) return refuse("--json", "standard output belongs to the program");
+  const char* const cause = "run prints only errors and warnings";
+  if (flags.quiet) return refuse("--quiet", cause);
+  if (flags.verbose) return refuse("--verbose", cause);
+  return {};
+}
+
 // Removes the variables of a setting that a flag has set, under the names that no flag has: a flag
 // counts more than a variable, and the program will see both as variables.
 void DropOtherNames(const SettingSpec& setting, const SettingFlags& flags) {
@@ -69,14 +82,7 @@ Status PassSettingsOn(const SettingFlags& flags) {
 
 int RunCommand(const RunFlags& flags, Process& process) {
   Console& console = process.console;
-  if (console.flags().json) {
-    return console.PrintError({ErrorCode::kUsage,
-                               "run has no --json",
-                               "cotune run",
-                               "standard output belongs to the program",
-                               "leave --json out",
-                               {}});
-  }
+  if (Status fits = CheckOutput(console.flags()); !fits) return console.PrintError(fits.error());
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
   if (!settings) return console.PrintError(settings.error());
   const Result<std::optional<LaunchContext>> context = FindRank(0, process);

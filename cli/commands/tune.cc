@@ -77,7 +77,12 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
       SelectProblems(flags.problems, memory->kind, world_size,
                      settings->values.collective_multi_kernel_hints_bytes);
   if (!selection) return console.PrintError(selection.error());
-  if (SpeaksForJob(*context, process)) console.Note(RoundingText(*selection));
+  if (SpeaksForJob(*context, process)) {
+    console.Note(RoundingText(*selection));
+    if (world_size == 1 && !selection->classes.empty()) {
+      console.Note("one rank exchanges nothing, so that only copies are measured; see --ranks");
+    }
+  }
   if (!*context) {
     if (const Status trace = CheckTraceFile(flags.trace); !trace) {
       return console.PrintError(trace.error());

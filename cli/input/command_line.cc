@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "core/base/nearest_name.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/settings/setting_table.h"
 
 namespace cotune::cli {
@@ -115,7 +116,7 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
   command
       .add_option_function<std::string>(
           "--sizes", [&flags](const std::string& text) { flags.sizes = text; },
-          "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
+          "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G, T are powers of 1024 "
           "[1K:4M:x2; on GPUs without --program 16M and 64M, too]")
       ->type_name("SIZES");
   command
@@ -292,6 +293,8 @@ void AddRest(Parsing& parsing) {
   AddSettings(run, parsing.run.settings);
   // Standard output is the program's, and nothing else is printed that could be more or less.
   run.add_flag("--json", parsing.output.json)->group("");
+  run.add_flag("-q,--quiet", parsing.output.quiet)->group("");
+  run.add_flag("-v,--verbose", parsing.output.verbose)->group("");
 }
 
 // The innermost command that was given, and its name with that of its parent.
@@ -307,6 +310,8 @@ const CLI::App* ChosenCommand(const CLI::App& app, std::string& name) {
 std::vector<std::string> FlagNames(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
+    // A flag without a group is read only to be refused with a reason.
+    if (option->get_group().empty()) continue;
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
@@ -323,12 +328,28 @@ std::string KnownText(std::string_view typed, const std::vector<std::string>& na
   return KnownNamesText(typed, std::vector<std::string_view>(names.begin(), names.end()));
 }
 
-// The list of flags is long: the one that was meant comes first.
-std::string KnownFlagsText(std::string_view typed, const std::vector<std::string>& names) {
+// Adds the commands below this one that have a flag, as "`cotune db show`".
+void AddCommandsWithFlag(const CLI::App& app, const std::string& path, std::string_view flag,
+                         std::vector<std::string>& commands) {
+  for (const CLI::App* each : app.get_subcommands({})) {
+    const std::string name = path + " " + each->get_name();
+    const std::vector<std::string> flags = FlagNames(*each);
+    if (std::find(flags.begin(), flags.end(), flag) != flags.end()) {
+      commands.push_back("`" + name + "`");
+    }
+    AddCommandsWithFlag(*each, name, flag, commands);
+  }
+}
+
+// The list of flags is long, so that it is given only if none is near.
+std::string KnownFlagsText(const CLI::App& app, const CLI::App& command, std::string_view typed) {
+  std::vector<std::string> commands;
+  AddCommandsWithFlag(app, "cotune", typed, commands);
+  if (!commands.empty()) return fmt::format("it is a flag of {}", fmt::join(commands, ", "));
+  const std::vector<std::string> names = FlagNames(command);
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string nearest = NearestName(typed, views);
-  const std::string known = KnownNamesText("", views);
-  return nearest.empty() ? known : fmt::format("did you mean {}? {}", nearest, known);
+  return nearest.empty() ? KnownNamesText("", views) : fmt::format("did you mean {}?", nearest);
 }
 
 tl::unexpected<Error> Usage(std::string what, const std::string& command, std::string cause) {
@@ -346,7 +367,9 @@ Status CheckExtras(const CLI::App& app) {
   const bool is_family = !CommandNames(*command).empty();
   if (extras.empty()) {
     if (!is_family) return {};
-    return Usage("a command is missing", name, KnownText("", CommandNames(*command)));
+    std::vector<std::string> known = CommandNames(*command);
+    if (name.empty()) known.emplace_back("help");
+    return Usage("a command is missing", name, KnownText("", known));
   }
   // A flag that is not known may have left its value behind as an argument.
   const auto flag = std::find_if(extras.begin(), extras.end(),
@@ -354,12 +377,15 @@ Status CheckExtras(const CLI::App& app) {
   const std::string& first = is_family || flag == extras.end() ? extras.front() : *flag;
   const std::string typed = first.substr(0, first.find('='));
   if (typed.starts_with('-')) {
-    return Usage(fmt::format("unknown flag {}", typed), name,
-                 KnownFlagsText(typed, FlagNames(*command)));
+    return Usage(fmt::format("unknown flag {}", typed), name, KnownFlagsText(app, *command, typed));
   }
   if (is_family) {
     return Usage(fmt::format("unknown command \"{}\"", typed), name,
                  KnownText(typed, CommandNames(*command)));
+  }
+  if (name == "tune" && first.find('=') != std::string::npos && command->count("--force") > 0) {
+    return Usage(fmt::format("--force takes no value, and \"{}\" is given", first), name,
+                 "did you mean --force-choice? --force measures again");
   }
   // `tune --in-place` takes a value, and that of `explain` does not.
   const bool is_place = typed == "yes" || typed == "no" || typed == "both";
@@ -402,6 +428,8 @@ void Declare(Parsing& parsing) {
     for (CLI::App* each : app.get_subcommands({})) self(*each, self);
   };
   finish(parsing.app, finish);
+  parsing.app.footer("`cotune help COMMAND` is `cotune COMMAND --help`.\n" +
+                     std::string(ExitCodesText()));
 }
 
 // The words of a command that help is wanted about.
@@ -431,7 +459,9 @@ Status CheckCommandWords(const std::vector<std::string>& words) {
 std::string_view ExitCodesText() {
   return "Exit codes: 0 ok, 1 internal, 2 usage, 3 environment, 4 wrong_result, 5 rank_lost, "
          "deadline or disagreement, "
-         "7 database, 8 plugin_refused, 130 interrupted";
+         "7 database, 8 plugin_refused, 130 interrupted, 141 the reader of standard output has "
+         "left; "
+         "`cotune run` gives the exit code of the program, and 127 if it cannot be started";
 }
 
 Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {

@@ -1,13 +1,16 @@
 #include "cli/input/problem_selection.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "core/base/counted.h"
+#include "core/base/nearest_name.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/settings/size_list.h"
@@ -24,6 +27,36 @@ constexpr std::string_view kDefaultSizesOnGpus = "1K:4M:x2,16M,64M";
 // sizes as well, and collectives beside programs have the sizes of those.
 std::string_view DefaultSizes(MemoryKind memory, bool has_programs) {
   return memory == MemoryKind::kCuda && !has_programs ? kDefaultSizesOnGpus : kDefaultSizes;
+}
+
+// Other libraries' names of element types.
+constexpr std::pair<std::string_view, std::string_view> kDtypesElsewhere[] = {
+    {"float", "f32"},     {"float32", "f32"}, {"double", "f64"}, {"float64", "f64"},
+    {"half", "f16"},      {"float16", "f16"}, {"int", "i32"},    {"int32", "i32"},
+    {"bfloat16", "bf16"}, {"long", "i64"},    {"int64", "i64"},  {"uint8", "u8"},
+};
+
+// "f8" is near "u8", and no other kind of number is meant by it.
+std::string NearestDtype(std::string_view typed, std::vector<std::string_view> names) {
+  for (const auto& [elsewhere, name] : kDtypesElsewhere) {
+    if (typed == elsewhere) return std::string(name);
+  }
+  std::erase_if(names, [&](std::string_view name) {
+    return typed.empty() || std::tolower(static_cast<unsigned char>(typed.front())) != name.front();
+  });
+  return NearestName(typed, names);
+}
+
+// "known: f32, ..., all; did you mean f32?"
+template <typename Value>
+std::string KnownValuesText(std::string_view typed, std::span<const Value> all) {
+  std::vector<std::string_view> names;
+  for (const Value value : all) names.push_back(Name(value));
+  names.push_back("all");
+  const std::string nearest =
+      std::is_same_v<Value, Dtype> ? NearestDtype(typed, names) : NearestName(typed, names);
+  return KnownNamesText("", names) +
+         (nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }
 
 template <typename Value>
@@ -44,6 +77,7 @@ Result<std::vector<Value>> SelectNames(const std::vector<std::string>& names,
     if (!value) {
       Error error = value.error();
       if (error.where.empty()) error.where = flag;
+      error.next_step = KnownValuesText(name, all);
       return tl::make_unexpected(std::move(error));
     }
     add(*value);
@@ -328,7 +362,12 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
   const Result<ProblemSelection> selection = SelectProblems(problems, memory, world_size);
   if (!selection) {
     Error error = selection.error();
-    // Here they are arguments and not flags.
+    // Here they are arguments and not flags, and name one call.
+    constexpr std::string_view kAll = ", all";
+    const size_t end = std::min(error.next_step.find("; did"), error.next_step.size());
+    if (std::string_view(error.next_step).substr(0, end).ends_with(kAll)) {
+      error.next_step.erase(end - kAll.size(), kAll.size());
+    }
     if (error.where == "--collective") error.where = "COLLECTIVE";
     if (error.where == "--dtype") error.where = "DTYPE";
     if (error.where.starts_with("--sizes")) error.where.replace(0, 7, "SIZE");

@@ -125,12 +125,18 @@ TEST(ProblemSelectionTest, UnknownNamesGiveListAndNearest) {
   Error error = SelectProblems(flags, MemoryKind::kHost, 4).error();
   EXPECT_EQ(error.ToText(),
             "unknown collective 'allreduce' (--collective); known: all_reduce, all_gather, "
-            "reduce_scatter, all_to_all, broadcast; did you mean all_reduce?");
+            "reduce_scatter, all_to_all, broadcast, all; did you mean all_reduce?");
   flags = {};
   flags.dtypes = {"fp32"};
   error = SelectProblems(flags, MemoryKind::kHost, 4).error();
   EXPECT_EQ(error.where, "--dtype");
   EXPECT_TRUE(error.next_step.ends_with("did you mean f32?")) << error.next_step;
+  flags.dtypes = {"float32"};
+  error = SelectProblems(flags, MemoryKind::kHost, 4).error();
+  EXPECT_TRUE(error.next_step.ends_with(", u8, all; did you mean f32?")) << error.next_step;
+  flags.dtypes = {"f8"};
+  error = SelectProblems(flags, MemoryKind::kHost, 4).error();
+  EXPECT_TRUE(error.next_step.ends_with(", u8, all")) << error.next_step;
   flags = {};
   flags.reductions = {"avg"};
   error = SelectProblems(flags, MemoryKind::kHost, 4).error();
@@ -207,7 +213,9 @@ TEST(ProblemSelectionTest, ExplainTakesOneCall) {
   flags.size = "6x";
   EXPECT_EQ(SelectProblem(flags, MemoryKind::kHost, 4).error().where, "SIZE, character 2");
   flags.collective = "reduce";
-  EXPECT_EQ(SelectProblem(flags, MemoryKind::kHost, 4).error().where, "COLLECTIVE");
+  const Error unknown = SelectProblem(flags, MemoryKind::kHost, 4).error();
+  EXPECT_EQ(unknown.where, "COLLECTIVE");
+  EXPECT_EQ(unknown.next_step.find("all;"), std::string::npos) << unknown.next_step;
 }
 
 }  // namespace

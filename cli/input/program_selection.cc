@@ -5,9 +5,11 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/settings/size_list.h"
 
 namespace cotune::cli {
@@ -23,6 +25,7 @@ Result<std::vector<uint64_t>> ParseRows(const std::string& text) {
   Error error = rows.error();
   error.what = fmt::format("\"{}\" is not a list of rows", text);
   error.where = "--rows, " + error.where;
+  error.next_step = "write for example 64, 1:1024:x2, 16:256:+16 or 1,3,100";
   return tl::make_unexpected(std::move(error));
 }
 
@@ -41,6 +44,50 @@ void SelectRows(ProgramSelection& selection, const std::vector<uint64_t>& rows) 
   }
 }
 
+// Every number of rows that is asked for leaves some rank with another share than the rest.
+Error NoEqualShares(const ProgramSelection& selection, int32_t ranks) {
+  constexpr size_t kShownMax = 4;
+  const std::span<const uint64_t> rows(selection.left_out_rows);
+  const std::span<const uint64_t> shown = rows.first(std::min(rows.size(), kShownMax));
+  const auto shares = static_cast<uint64_t>(ranks);
+  const uint64_t below = rows.front() / shares * shares;
+  const std::string examples =
+      below == 0 ? fmt::format("{}", shares) : fmt::format("{} or {}", below, below + shares);
+  return {ErrorCode::kUsage,
+          fmt::format("{}{} rows have no equal shares for {} ranks", fmt::join(shown, ", "),
+                      rows.size() > shown.size() ? ", ..." : "", ranks),
+          "--rows",
+          fmt::format("the ranks share the rows of {}", selection.file),
+          fmt::format("give a multiple of {}, for example {}", ranks, examples),
+          {}};
+}
+
+Error NoRowsAtAll(const ProgramSelection& selection, bool has_rows,
+                  const std::vector<uint64_t>& sizes_bytes, int32_t ranks) {
+  const bool needs_shares = selection.program.graph().needs_whole_shares();
+  const auto shares = static_cast<uint64_t>(ranks);
+  const bool has_odd_rows =
+      has_rows && std::all_of(selection.left_out_rows.begin(), selection.left_out_rows.end(),
+                              [&](uint64_t each) { return each % shares; });
+  if (needs_shares && has_odd_rows) return NoEqualShares(selection, ranks);
+  const std::string rows =
+      needs_shares ? fmt::format("{0}:{1}:x2", ranks, 256 * shares) : "1:1024:x2";
+  std::string cause = "the sizes are smaller than a row";
+  if (has_rows) {
+    cause = "the rows are more than a call can have";
+  } else if (sizes_bytes.empty()) {
+    cause = "neither --rows nor sizes are given";
+  } else if (needs_shares) {
+    cause = fmt::format("the sizes are smaller than a row for each of {} ranks", ranks);
+  }
+  return {ErrorCode::kUsage,
+          "no size has a row of the program",
+          selection.file,
+          cause,
+          has_rows ? "give fewer rows" : fmt::format("give --rows {}, or larger --sizes", rows),
+          {}};
+}
+
 // Refuses files that cannot be the text of a program, so that a binary gets no error of syntax.
 Status CheckProgramText(std::string_view text, const std::string& path) {
   constexpr const char* kNextStep =
@@ -49,6 +96,10 @@ Status CheckProgramText(std::string_view text, const std::string& path) {
   if (text.find('\0') != std::string_view::npos) {
     return Fail(ErrorCode::kUsage, "the file is no program text", path, "it has binary data",
                 kNextStep);
+  }
+  if (text.starts_with("\xef\xbb\xbf")) {
+    return Fail(ErrorCode::kUsage, "the file begins with a byte order mark", path, "",
+                "save it as UTF-8 without one");
   }
   if (text.size() > kProgramTextBytesMax) {
     return Fail(ErrorCode::kUsage,
@@ -129,15 +180,14 @@ Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::stri
     std::sort(sizes.begin(), sizes.end());
     sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     if (sizes.empty()) {
-      const bool needs_shares = own.needs_whole_shares();
-      return Fail(ErrorCode::kUsage, "no size has a row of the program", file,
-                  needs_shares ? fmt::format("its rows are shared by {} ranks", group.world_size)
-                  : sizes_bytes.empty() ? "neither --rows nor sizes are given"
-                                        : "the sizes are smaller than a row",
-                  needs_shares ? "give --rows with multiples of the number of ranks"
-                               : "give --rows 1:1024:x2, or larger --sizes");
+      return tl::make_unexpected(
+          NoRowsAtAll(selection, rows.has_value(), sizes_bytes, group.world_size));
     }
-    selected.push_back(std::move(selection));
+    // A program that is given twice is measured once, as sizes and collectives are.
+    const bool is_new = std::none_of(selected.begin(), selected.end(), [&](const auto& other) {
+      return other.program.graph().ToText() == own.ToText();
+    });
+    if (is_new) selected.push_back(std::move(selection));
   }
   return selected;
 }

@@ -38,8 +38,14 @@ int Console::PrintResult(std::string_view text) {
 
 void Console::OnEvent(const Event& event) {
   if (event.type != EventType::kLine) return;
-  if (event.severity >= Severity::kWarning) {
-    Warn(event.name);
+  const std::string_view text = event.name;
+  const auto has = [&](const char* words) { return text.find(words) != std::string_view::npos; };
+  if (!missing_ranks_hint_.empty() && has("not joined the job yet")) {
+    Warn(fmt::format("{}; {}", text, missing_ranks_hint_));
+  } else if (!missing_ranks_hint_.empty() && has("did not come to the rendezvous")) {
+    // The error that ends the command has the same text.
+  } else if (event.severity >= Severity::kWarning) {
+    Warn(text);
   } else if (flags_.verbose) {
     PrintLog(fmt::format("cotune: {}\n", event.name));
   }

@@ -47,6 +47,8 @@ class Console final : public EventSink {
   void LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text);
   // From now on errors go to this pipe: the process that started this rank says each once.
   void set_error_pipe(int fd) { error_pipe_ = fd; }
+  // Why ranks that have not joined the job may not exist; "": nothing is known of that.
+  void set_missing_ranks_hint(std::string hint) { missing_ranks_hint_ = std::move(hint); }
   int error_pipe() const { return error_pipe_; }  // -1: there is none
   // LogError, and with --json the error as a
   // result too. Gives the exit code.
@@ -56,6 +58,7 @@ class Console final : public EventSink {
   // `text` as LogError makes it.
   void PrintErrorLine(std::string_view prefix, std::string_view text);
 
+  std::string missing_ranks_hint_;
   std::FILE* results_;
   std::FILE* log_;
   std::string command_;

@@ -187,7 +187,8 @@ std::string ClassText(const ProblemClass& cls) {
 
 namespace {
 
-// "program 0123456789abcdef: all_reduce + relu" in front of the class of its first collective.
+// "program 0123456789abcdef: all_reduce + relu" in front of the class of its first
+// collective.
 std::string HeadingText(const WinnerGroup& group) {
   std::string cls = ClassText(group.cls);
   if (group.program)
@@ -200,7 +201,14 @@ std::string HeadingText(const WinnerGroup& group) {
 
 std::string WinnerTableText(const std::vector<DatabaseEntry>& entries) {
   std::string text;
-  for (const auto& [key, by_size] : GroupEntries(entries)) {
+  const std::map<ProblemClass, EntriesBySize> groups = GroupEntries(entries);
+  std::vector<const std::pair<const ProblemClass, EntriesBySize>*> ordered;
+  for (const auto& each : groups) ordered.push_back(&each);
+  // Programs stand after the collectives, and not between those of their first one.
+  std::stable_partition(ordered.begin(), ordered.end(),
+                        [](const auto* each) { return each->first.program_digest == 0; });
+  for (const auto* each : ordered) {
+    const auto& [key, by_size] = *each;
     const WinnerGroup group = MakeGroup(key, by_size);
     if (!text.empty()) text += "\n";
     text += HeadingText(group) + "\n";

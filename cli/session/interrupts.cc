@@ -44,6 +44,9 @@ void OnInterrupt(int /*signal*/) {
     Say(STDERR_FILENO, error_text);
     Say(STDOUT_FILENO, document_text);
   }
+  if (now == Phase::kDuring && before == kPatientInterrupts && speaks_for_job) {
+    Say(STDERR_FILENO, "cotune: stopped at once: the cell that was being measured is lost\n");
+  }
   if (now == Phase::kBefore || before >= kPatientInterrupts) {
     NoteUserStop();
     if (done_file >= 0) Say(done_file, {kDoneWord, sizeof(kDoneWord)});
@@ -51,7 +54,7 @@ void OnInterrupt(int /*signal*/) {
   }
   if (now == Phase::kDuring && before == 0 && speaks_for_job) {
     Say(STDERR_FILENO,
-        "cotune: stopping after the cell that is being measured; interrupt again to stop at "
+        "cotune: stopping after the cell that is being measured; a third interrupt stops at "
         "once\n");
   }
   errno = saved_errno;

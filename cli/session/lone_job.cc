@@ -17,6 +17,9 @@ Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const P
   options.context.launcher = "cotune";
   options.context.job_id = fmt::format("alone-{}", getpid());
   Result<std::unique_ptr<Job>> job = Job::Join(options);
+  if (!job && job.error().where.empty() && job.error().what.starts_with("unknown backend")) {
+    job.error().where = "--backend";
+  }
   if (job) WarnOfSettings(**job, process);
   return job;
 }

@@ -71,6 +71,14 @@ bool SpeaksOf(const Error& error, bool has_joined, int rank, int world_size) {
   return rank == (speaker < world_size ? speaker : 0);
 }
 
+// Variables of a launcher may be left over from another program. "" for a rank that this program
+// started.
+std::string LeftOverVariablesText(const LaunchContext& context, const Process& process) {
+  if (IsOwnRank(process)) return "";
+  return fmt::format("this process is rank {} of {} by {}: without a launcher unset them",
+                     context.rank, context.world_size, LauncherVariablesText(context.launcher));
+}
+
 // The listeners of one rank, in the order in which they hear.
 struct Watchers {
   std::unique_ptr<Progress> progress;       // of rank 0
@@ -155,6 +163,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
   options.observer = watchers.events.get();
+  process.console.set_missing_ranks_hint(LeftOverVariablesText(context, process));
   COTUNE_TRY(std::unique_ptr<Job> job, Job::Join(options));
   has_joined = true;
   SayJoined(process.console);

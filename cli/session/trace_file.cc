@@ -48,8 +48,8 @@ Status CheckTraceFile(const std::string& path) {
   if (path.empty()) return {};
   const std::string why = WhyNotWritable(path);
   if (why.empty()) return {};
-  return Fail(ErrorCode::kUsage, fmt::format("no trace can be written to {}", path), "--trace", why,
-              "name a file in a folder that you may write to");
+  return Fail(ErrorCode::kEnvironment, fmt::format("no trace can be written to {}", path),
+              "--trace", why, "name a file in a folder that you may write to");
 }
 
 std::vector<TraceOfRank> GatherTracesOrWarn(Job& job, EventRecorder& recorder, Console& console) {

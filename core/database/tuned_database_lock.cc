@@ -45,6 +45,10 @@ Result<DatabaseLock> DatabaseLock::Acquire(const std::string& database_path) {
   // Whoever may read a file can hold its lock.
   constexpr mode_t kOwnerOnly = 0600;
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, kOwnerOnly));
+  if (!fd.is_open() && (errno == ENOENT || errno == ENOTDIR)) {
+    return Fail(ErrorCode::kEnvironment, "the folder of the tuned database is not there",
+                FolderOf(database_path), "", "make it, or name another");
+  }
   if (!fd.is_open() || fchmod(fd.get(), kOwnerOnly) != 0) {
     return LockFailure("the lock file of the tuned database cannot be opened", path);
   }

@@ -46,6 +46,8 @@ constexpr Wrong kWrongTexts[] = {
     {"%z = input f32 [Q, 4]\n", "(line 3, column 17): 'Q' is no number of rows; write R, R/n"},
     {"%z = input f32 [R, many]\n", "(line 3, column 20): 'many' is no number of columns"},
     {"%z = input f32 [R, 0]\nreturn %z\n", "(line 3, column 1): it has 0 columns"},
+    {"y = neg %x\n",
+     "(line 3, column 1): the name of a value begins with %, and not 'y'; did you mean %y?"},
     {"nothing\n", "(line 3, column 1): a line begins with program, %value or return"},
     {"return %x\n", "(line 3, column 8): it is an input, which the caller has already"},
     {"%y = add %x, %g\nreturn %y\n",

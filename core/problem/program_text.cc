@@ -167,6 +167,10 @@ class Parser {
     if (first.text == "program") return ReadName();
     if (first.text == "return") return ReadReturn();
     if (first.text.starts_with('%')) return ReadDefinition();
+    if (next_ + 1 < tokens_.size() && tokens_[next_ + 1].text == "=") {
+      return No(first, fmt::format("the name of a value begins with %, and not '{}'", first.text),
+                fmt::format("did you mean %{}?", first.text));
+    }
     static constexpr std::string_view kWords[] = {"program", "return"};
     return No(first,
               fmt::format("a line begins with program, %value or return, and not '{}'", first.text),

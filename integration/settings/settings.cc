@@ -125,6 +125,13 @@ std::vector<std::string_view> SettingNames() {
   return names;
 }
 
+// The list of settings is long, so that it is given only if none is near.
+std::string KnownSettingsText(std::string_view typed) {
+  const std::vector<std::string_view> names = SettingNames();
+  const std::string nearest = NearestName(typed, names);
+  return nearest.empty() ? KnownNamesText(typed, names) : fmt::format("did you mean {}?", nearest);
+}
+
 Status ApplyFile(const SettingSources& sources, Resolution& resolution) {
   ResolvedSettings& resolved = resolution.resolved;
   if (sources.settings_file) {
@@ -153,7 +160,7 @@ Status ApplyFile(const SettingSources& sources, Resolution& resolution) {
     const SettingSpec* spec = FindSetting(entry.key);
     if (spec == nullptr) {
       return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", entry.key), origin,
-                  KnownNamesText(entry.key, SettingNames()), "see `cotune config show`");
+                  KnownSettingsText(entry.key), "see `cotune config show`");
     }
     COTUNE_RETURN_IF_ERROR(Assign(*spec, entry.key, entry.value, origin, resolution));
   }
@@ -301,8 +308,7 @@ Result<std::map<std::string, std::string>> ParseSettingLines(std::string_view te
     const std::string name(line.substr(0, equals));
     if (FindSetting(name) == nullptr) {
       return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", name),
-                  std::string(where), KnownNamesText(name, SettingNames()),
-                  "see `cotune config show`");
+                  std::string(where), KnownSettingsText(name), "see `cotune config show`");
     }
     if (!found.emplace(name, line.substr(equals + 1)).second) {
       return Fail(ErrorCode::kUsage, fmt::format("\"{}\" stands twice among the settings", name),

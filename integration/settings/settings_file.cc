@@ -100,7 +100,7 @@ void ReadLine(std::string_view line, std::string& section, SettingsFileEntry& en
 }
 
 tl::unexpected<Error> CannotRead(const std::string& path, std::string cause) {
-  return Fail(ErrorCode::kUsage, "cannot read the settings file", path, std::move(cause),
+  return Fail(ErrorCode::kEnvironment, "cannot read the settings file", path, std::move(cause),
               "give another file with --config or COTUNE_CONFIG");
 }
 

@@ -351,7 +351,8 @@ TEST_F(SettingsTest, LinesAreFlagsOfOnePlace) {
 TEST_F(SettingsTest, RefusesLinesThatAreNoSettings) {
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
            {"budget", "\"budget\" is not a setting (options): it is not of the form NAME=VALUE"},
-           {"bugdet=5s", "unknown setting \"bugdet\" (options): known: "},
+           {"bugdet=5s",
+            "unknown setting \"bugdet\" (options): did you mean budget?; see `cotune config show`"},
            {"budget=1s\nbudget=1s", "\"budget\" stands twice among the settings (options)"}}) {
     const auto parsed = ParseSettingLines(text, "options");
     ASSERT_FALSE(parsed) << text;
@@ -380,6 +381,7 @@ TEST_F(SettingsTest, FindsTheFileOfTheUser) {
 TEST_F(SettingsTest, AFileThatCannotBeReadIsAnError) {
   SettingSources sources;
   sources.settings_file = folder_ + "/missing.toml";
+  EXPECT_EQ(ResolveSettings(sources).error().code, ErrorCode::kEnvironment);
   EXPECT_EQ(ResolveSettings(sources).error().ToText(),
             "cannot read the settings file (" + folder_ +
                 "/missing.toml): No such file or directory; give another file with --config or "

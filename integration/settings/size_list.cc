@@ -61,9 +61,7 @@ class SizeReader {
   tl::unexpected<Error> FailAt(size_t position, std::string cause) const {
     return Fail(ErrorCode::kUsage, fmt::format("\"{}\" is not a list of sizes", text_),
                 fmt::format("character {}", position + 1), std::move(cause),
-                fmt::format("write for example 64K, 1K:16M:x2, 1K:64K:+4K or 1K,3M,100\n  {}\n  "
-                            "{:>{}}",
-                            text_, '^', position + 1));
+                "write for example 64K, 1K:16M:x2, 1K:64K:+4K or 1K,3M,100");
   }
 
   std::string Unexpected() const { return fmt::format("unexpected '{}'", text_[position_]); }

@@ -21,8 +21,8 @@ inline constexpr uint64_t kSizeBytesMax = uint64_t{1} << 40;
 //   size  := digits [ K | M | G | T ]
 // FIRST:LAST alone means :x2. A range holds FIRST and every step up to and including LAST; a factor
 // is 2 or more, a step 1 or more, and the first of a range with a factor is not 0. The answer is
-// ascending and without doubles, at most kSizesMax sizes of at most kSizeBytesMax. kUsage: the next
-// step ends with the text and a caret under the place.
+// ascending and without doubles, at most kSizesMax sizes of at most kSizeBytesMax. kUsage names
+// the character.
 Result<std::vector<uint64_t>> ParseSizes(std::string_view text);
 
 // One size. kUsage as above.

@@ -163,7 +163,8 @@ Result<std::vector<std::string>> ListPlugins(const std::string& folder) {
   }
   if (error) {
     return Fail(ErrorCode::kEnvironment, "cannot list the plugins of a folder", folder,
-                error.message(), "check COTUNE_PLUGIN_PATH");
+                error.message(),
+                "check --plugin, or the setting plugin_path (--plugin-path, COTUNE_PLUGIN_PATH)");
   }
   std::sort(paths.begin(), paths.end());
   return paths;

@@ -280,7 +280,7 @@ void Channel::FailDeadline(ChannelOutput& output) const {
   output.failure = RankLost(
       fmt::format("{} {} {} within the deadline of {}", RankList(ranks), did_not, meeting_.Text(),
                   DurationText(meeting_.deadline_ns() - meeting_.opened_ns())),
-      "", "", "look at what that rank is doing, or allow more time", ranks);
+      "", "", "look at what that rank is doing", ranks);
 }
 
 std::vector<int> Channel::AgreementWaitsFor() const {
