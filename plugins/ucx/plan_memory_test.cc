@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugins/testing/rank_processes.h"
@@ -148,9 +149,10 @@ std::string EndWithOpenMessage(Group& group) {
                         .world_size = kRanks};
   const std::vector<float> send(kCount, 1);
   std::vector<float> receive(kCount, 0);
-  auto operation =
-      std::make_unique<Operation>(group, ScheduleOf(problem, "ring", group.rank()).value(), "ring");
-  const std::weak_ptr<std::byte> scratch = group.scratch().Take(1);
+  Schedule schedule = ScheduleOf(problem, "ring", group.rank()).value();
+  const uint64_t scratch_bytes = schedule.ScratchBytes();
+  auto operation = std::make_unique<Operation>(group, std::move(schedule), "ring");
+  const std::weak_ptr<std::byte> scratch = group.scratch().Take(scratch_bytes);
   group.BeginCall(operation->call(), operation.get());
   operation->Start(send.data(), receive.data(), MonotonicNs() + kLongNs);
   if (operation->Run(0) != Advance::kInProgress) return "the call has ended";
