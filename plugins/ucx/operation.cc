@@ -201,6 +201,7 @@ void Operation::Cancel() {
 
 Operation::~Operation() {
   if (Awaited() == 0) return;
+  requests_->DetachCounters();  // they lie in the slots
   group_.Keep(std::move(requests_));
   group_.Keep(std::move(scratch_));
 }

@@ -55,6 +55,10 @@ class RequestPool {
   Request& operator[](size_t index) { return requests_[index]; }
   std::vector<Request>& all() { return requests_; }
   const std::vector<Request>& all() const { return requests_; }
+  // Messages that complete later count nothing down: the owner of the counters ends.
+  void DetachCounters() {
+    for (Request& request : requests_) request.open_ = nullptr;
+  }
 
  private:
   std::vector<Request> requests_;
