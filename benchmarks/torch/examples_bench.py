@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 import machine  # noqa: E402
 import never_slower  # noqa: E402  (beside this file)
 
-DONE, FAILED, NOT_HERE = 0, 1, 3
+DONE, FAILED, USAGE, NOT_HERE = 0, 1, 2, 3
 DESCRIPTION = """Times examples/tp_linear.py and examples/llama_block.py, eagerly, by torch.compile, and by torch.compile with
 cotune (which tunes first), for 1 to 64 tokens, on CUDA also as CUDA graphs; and what an operator costs beside the bare C
 call. Needs python3 with torch 2.11 or newer."""

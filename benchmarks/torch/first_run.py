@@ -33,10 +33,30 @@ EXIT_CODES = """exit codes: 0 all starts measured, all values right; 1 not; 2 us
 UNITS = (("without",), ("cold", "database"), ("one_thread",), ("immediate",), ("deferred",))
 
 
-def in_turn(run: int) -> list[tuple[str, ...]]:
+def units_of(forms: list[str]) -> list[tuple[str, ...]]:
+    """The units of these forms, or all if none is named."""
+    known = [form for unit in UNITS for form in unit]
+    if unknown := [form for form in forms if form not in known]:
+        raise ValueError(f"--forms: there is no {unknown[0]}; known: {', '.join(known)}")
+    if "database" in forms and "cold" not in forms:
+        raise ValueError("--forms: database starts with what cold has tuned; name cold, too")
+    chosen = [tuple(form for form in unit if not forms or form in forms) for unit in UNITS]
+    return [unit for unit in chosen if unit]
+
+
+def in_turn(units: list[tuple[str, ...]], run: int) -> list[tuple[str, ...]]:
     """The units of one run. Each run begins with another one, so that a drift of the machine hits all forms alike."""
-    first = run % len(UNITS)
-    return [*UNITS[first:], *UNITS[:first]]
+    first = run % len(units)
+    return [*units[first:], *units[:first]]
+
+
+def with_earlier(run: dict, out: pathlib.Path) -> dict:
+    """The run with the starts of an earlier one in the file, which was on the same kind of machine."""
+    earlier = json.loads(out.read_text())
+    for name in ("ranks", "device", "tokens", "gpus", "processor", "packages"):
+        if earlier[name] != run[name]:
+            raise ValueError(f"--go-on: {out} has {name} {earlier[name]}, and this run {run[name]}; write another file")
+    return run | {"starts": earlier["starts"]}
 
 
 def arguments_of(arguments: list[str]) -> argparse.Namespace:
@@ -47,6 +67,8 @@ def arguments_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--without-llama", action="store_true", help="leave out examples/llama_block.py")
     parser.add_argument("--tokens", type=int, default=64, help="[%(default)s]")
     parser.add_argument("--runs", type=int, default=8, help="starts of each form; 8 are the fewest that have a 99 %% interval [%(default)s]")
+    parser.add_argument("--forms", default="", help="only these, separated by commas; database follows cold [all]")
+    parser.add_argument("--go-on", action="store_true", help="add the runs to those that --out has, of the same kind of machine")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the JSON that report.py reads")
     parser.add_argument("--library", type=pathlib.Path, default=examples_bench.ROOT / "lib/libcotune.so.0", help=argparse.SUPPRESS)
     parser.add_argument("--package", type=pathlib.Path, default=examples_bench.ROOT / "python", help=argparse.SUPPRESS)
@@ -64,6 +86,9 @@ def start(form: str, model: str, collectives: int, work: str, options: argparse.
         "TORCHINDUCTOR_CACHE_DIR": f"{work}/inductor_{form}",
         "XDG_CACHE_HOME": f"{work}/cache",
         "CUDA_CACHE_PATH": f"{work}/cuda",
+        # Inductor otherwise starts a Python that imports torch for each set of vector instructions, once for each empty cache:
+        # up to 20 s each on a machine whose disk is slow, which hides what the forms differ by.
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",
     }
     ranks = subprocess.run(
         command, env=examples_bench.environment(work, options) | caches, stdout=subprocess.PIPE, text=True, check=False
@@ -90,10 +115,17 @@ def main(arguments: list[str]) -> int:
         "gpus": gpus if options.device == "cuda" else [], "processor": machine.processor(), "packages": machine.packages(),
         "starts": [],
     }  # fmt: skip
+    try:
+        units = units_of([each for each in options.forms.split(",") if each])
+        run = with_earlier(run, options.out) if options.go_on else run
+    except (OSError, ValueError) as error:
+        print(f"first_run.py: {error}", file=sys.stderr)
+        return examples_bench.USAGE
     has_failed = False
-    for number in range(options.runs):
+    first = 1 + max((each["run"] for each in run["starts"]), default=-1)
+    for number in range(first, first + options.runs):
         for model, collectives in models:
-            for unit in in_turn(number):
+            for unit in in_turn(units, number):
                 with tempfile.TemporaryDirectory(prefix="cotune_first_run.") as work:
                     for form in unit:
                         found = start(form, model, collectives, work, options)

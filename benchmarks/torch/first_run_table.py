@@ -79,6 +79,13 @@ def seconds_text(values: list[float]) -> str:
     return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})" if values else "-"
 
 
+def starts_text(models: list[Model]) -> str:
+    """How often each form of each model was started; a run can be of some forms only."""
+    counts = sorted({len(values) for model in models for form in FORMS if (values := model.values(form, "s"))})
+    many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    return f"{many} start{'s' if counts[-1] > 1 else ''} of each form"
+
+
 def ms_text(values: list[float]) -> str:
     return f"{statistics.median(values):.0f}" if values else "-"
 
@@ -138,12 +145,11 @@ def section(run: dict) -> list[str]:
     """The lines for docs/performance.md."""
     where = f"{run['ranks']} x {run['gpus'][0]}" if run["gpus"] else f"{run['ranks']} ranks on host memory"
     models = [Model(run["starts"], *each) for each in models_of(run["starts"])]
-    runs = len({each["run"] for each in run["starts"]})
     torch = run["packages"].get("torch", "?")
     lines = [
         f"### First call, {where}", "",
-        f"torch {torch}, {run['tokens']} tokens, {run['processor']}, {run['date']}, {runs} run{'s' if runs > 1 else ''}. Seconds "
-        "of compilation and first call, median and range:", "",
+        f"torch {torch}, {run['tokens']} tokens, {run['processor']}, {run['date']}, {starts_text(models)}. Seconds of compilation "
+        "and first call, median and range:", "",
     ]  # fmt: skip
     lines += table(
         ["model", "cells", *FORMS.values()],
