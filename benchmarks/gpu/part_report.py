@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes what `benchmarks/gpu/parts --out FILE` has measured into docs/performance.md, between the comments for it.
+"""Writes what `benchmarks/gpu/parts --out FILE` has measured into docs/performance/gpu_parts.md, between the comments for it.
 
-usage: part_report.py FILE... [--doc docs/performance.md]
+usage: part_report.py FILE... [--doc docs/performance/gpu_parts.md]
 
 Several files: runs of different programs, rows or columns on one kind of GPU.
 """
@@ -81,7 +81,7 @@ def write(doc: pathlib.Path, text: str) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", type=pathlib.Path, nargs="+")
-    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance.md"))
+    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/gpu_parts.md"))
     options = parser.parse_args(arguments)
     write(options.doc, report(joined([json.loads(file.read_text(encoding="utf-8")) for file in options.files])))
     return 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the tables of programs on GPUs in docs/performance.md: time by bytes, with and without fused forms and beside peers.
+"""Draws the tables of programs on GPUs in docs/performance/gpu_programs.md: time by bytes, with and without fused forms and beside peers.
 
-usage: program_plots.py [--doc docs/performance.md]
+usage: program_plots.py [--doc docs/performance/gpu_programs.md]
 
 program_report.py writes the tables and draws them by this file; the command draws the tables that are there. A plot is for one
 program on one number of GPUs, of the columns with the most rows.
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
     import program_report  # it imports this file
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance.md"))
+    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/gpu_programs.md"))
     options = parser.parse_args(arguments)
     _, _, rest = options.doc.read_text(encoding="utf-8").partition(program_report.BEGIN)
     program_report.write(options.doc, rest.partition(program_report.END)[0].strip())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes what `benchmarks/gpu/programs --out FILE` has measured into docs/performance.md, between the comments for it.
+"""Writes what `benchmarks/gpu/programs --out FILE` has measured into docs/performance/gpu_programs.md, between the comments for it.
 
-usage: program_report.py FILE... [--doc docs/performance.md]
+usage: program_report.py FILE... [--doc docs/performance/gpu_programs.md]
 
 Several files: other numbers of GPUs, or other programs, rows or columns on one kind of machine. What this machine has not
 measured itself (recorded_peers.json) is marked with a *.
@@ -164,7 +164,7 @@ def write(doc: pathlib.Path, text: str) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", type=pathlib.Path, nargs="+")
-    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance.md"))
+    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/gpu_programs.md"))
     options = parser.parse_args(arguments)
     write(options.doc, report([json.loads(file.read_text(encoding="utf-8")) for file in options.files]))
     return 0

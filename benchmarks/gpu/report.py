@@ -1,6 +1,6 @@
-"""Writes the GPU section of docs/performance.md and its figures from what benchmarks/gpu/run has measured.
+"""Writes the GPU section of docs/performance/gpu_collectives.md and its figures from what benchmarks/gpu/run has measured.
 
-usage: report.py [--page docs/performance.md] FILE...
+usage: report.py [--page docs/performance/gpu_collectives.md] FILE...
 
 One FILE or more for each number of GPUs; of several measurements of one thing the best counts. The section is what
 stands between two comments on the page; the rest of the page stays. Figures go to figures/ beside the page. What this
@@ -396,7 +396,7 @@ def machines_of(paths: list[pathlib.Path]) -> list[Machine]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="report.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=pathlib.Path, default=HERE.parents[1] / "docs" / "performance.md")
+    parser.add_argument("--page", type=pathlib.Path, default=HERE.parents[1] / "docs" / "performance" / "gpu_collectives.md")
     parser.add_argument("files", type=pathlib.Path, nargs="+", metavar="FILE")
     options = parser.parse_args(arguments)
     try:

@@ -4,7 +4,7 @@
 usage: fused_bench.py TREE FILE [--ranks 2,4] [--rounds 3]
 
 TREE: what `./dev dist` wrote. FILE: gets a line of JSON for each program, dtype, number of columns, number of ranks and
-size; report.py makes the tables and the figure of docs/performance.md from it. A round is a tune of everything; in it
+size; report.py makes the tables and the figure of docs/performance/host_programs.md from it. A round is a tune of everything; in it
 the winner and the fastest unfused form race each other. Measure on an idle machine.
 """
 

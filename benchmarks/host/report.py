@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes what `peers_bench`, `programs_bench` or fused_bench.py has measured into docs/performance.md, between the comments for it.
+"""Writes what `peers_bench`, `programs_bench` or fused_bench.py has measured into docs/performance/, between the comments for it.
 
-usage: report.py FILE [--doc docs/performance.md]
+usage: report.py FILE [--doc PAGE]
 
 FILE: the lines of JSON that one of the three wrote, a cell each. Figures go to figures/ beside the page.
 """
@@ -167,22 +167,29 @@ def written(text: str, cells: list[dict]) -> str:
     return put_into(text, report(cells))
 
 
+def page_of(cells: list[dict]) -> pathlib.Path:
+    """The page of the benchmark that has measured these cells."""
+    is_program = "fused_program" in cells[0] or "program" in cells[0]
+    return pathlib.Path("docs/performance", "host_programs.md" if is_program else "host_memory.md")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=pathlib.Path)
-    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance.md"))
+    parser.add_argument("--doc", type=pathlib.Path, help="the page [host_memory.md or host_programs.md in docs/performance]")
     arguments = parser.parse_args()
     try:
         cells = [json.loads(line) for line in arguments.file.read_text().splitlines() if line.strip()]
         if not cells:
             raise ValueError("it has no cells")
-        made = written(arguments.doc.read_text(), cells)
+        doc = arguments.doc or page_of(cells)
+        made = written(doc.read_text(), cells)
         if "fused_program" in cells[0]:
-            (arguments.doc.parent / "figures" / FUSED_FIGURE).write_text(fused_figure(cells))
+            (doc.parent / "figures" / FUSED_FIGURE).write_text(fused_figure(cells))
     except (OSError, ValueError, KeyError) as error:
-        print(f"report.py: {arguments.file} into {arguments.doc}: {error!r}", file=sys.stderr)
+        print(f"report.py: {arguments.file} into {arguments.doc or 'its page'}: {error!r}", file=sys.stderr)
         return 1
-    arguments.doc.write_text(made)
+    doc.write_text(made)
     return 0
 
 

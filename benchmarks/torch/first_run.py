@@ -2,7 +2,7 @@
 """Measures the compilation and the first call of compiled models with and without cotune, in a tree that `./dev dist DIR --with-tests` wrote.
 
 See --help. first_run_ranks.py is what runs on the ranks; first_run_table.py judges what was measured, and report.py
-writes it into docs/performance.md.
+writes it into docs/performance/pytorch.md.
 """
 
 from __future__ import annotations

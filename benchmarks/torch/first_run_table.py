@@ -142,7 +142,7 @@ def wrapped(lines: list[str]) -> list[str]:
 
 
 def section(run: dict) -> list[str]:
-    """The lines for docs/performance.md."""
+    """The lines for docs/performance/pytorch.md."""
     where = f"{run['ranks']} x {run['gpus'][0]}" if run["gpus"] else f"{run['ranks']} ranks on host memory"
     models = [Model(run["starts"], *each) for each in models_of(run["starts"])]
     torch = run["packages"].get("torch", "?")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes what `benchmarks/torch/run` or `benchmarks/torch/first_run.py` has measured into docs/performance.md, between the
+"""Writes what `benchmarks/torch/run` or `benchmarks/torch/first_run.py` has measured into docs/performance/pytorch.md, between the
 comments for it.
 
-usage: report.py FILE... [--doc docs/performance.md]
+usage: report.py FILE... [--doc docs/performance/pytorch.md]
 
 FILE: what --out of either command has written, one for each number of ranks or kind of memory. Files of one command leave
 the section of the other as it is.
@@ -78,7 +78,7 @@ def with_section(text: str, name: str, lines: list[str]) -> str | None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("files", type=pathlib.Path, nargs="+")
-    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance.md"))
+    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/pytorch.md"))
     options = parser.parse_args(arguments)
     runs = [json.loads(file.read_text()) for file in options.files]
     text: str | None = options.doc.read_text()

@@ -11,7 +11,8 @@ using sdk::Program;
 using sdk::Value;
 
 // Also of a row, where its inputs stay in registers: several leaves a thread keep more of the
-// memory busy than more threads, which wait for each other (docs/performance.md, "Parts on a GPU").
+// memory busy than more threads, which wait for each other (docs/performance/gpu_parts.md, "Parts
+// on a GPU").
 constexpr int kBlockThreads = 256;
 constexpr int kRowThreadsMax = 1024;
 constexpr uint64_t kRegistersOfBlock = 65536;
@@ -213,7 +214,8 @@ std::vector<unsigned int> StageEndsOf(const Program& program, const PartStages& 
 
 uint64_t BlocksMax(const PartStages& stages, int launch, uint64_t resident_blocks) {
   // On a H200, parts of 1024 rows and more took 0.94 to 0.99 of the time of one wave; 8 waves of
-  // rows gained no more, and some of it was lost again (docs/performance.md, "Parts on a GPU").
+  // rows gained no more, and some of it was lost again (docs/performance/gpu_parts.md, "Parts on a
+  // GPU").
   constexpr uint64_t kWavesOfRows = 2;
   constexpr uint64_t kWavesOfElements = 8;
   const bool has_rows =

@@ -257,7 +257,7 @@ class RowText : LeafText {
 
   // Finds rounded values that a thread keeps in registers from one pass to the next. A value takes
   // the place of the inputs that only it is computed from; rounding it once a pass would take
-  // longer (docs/performance.md).
+  // longer (docs/performance/gpu_parts.md).
   void FindKept() {
     std::map<int, int> passes_with;
     for (const auto& passes : passes_of_levels_) {
@@ -358,7 +358,8 @@ class RowText : LeafText {
   }
 
   // Warps without a leaf pass over the work on it. That pays if there is much of it, as in stages
-  // that quantize: a residual norm of 5120 columns took 1.1 times as long (docs/performance.md).
+  // that quantize: a residual norm of 5120 columns took 1.1 times as long
+  // (docs/performance/gpu_parts.md).
   bool SkipsMissingLeaves() const {
     return std::any_of(stage_.outputs.begin(), stage_.outputs.end(), [&](size_t o) {
       return IsWide(OutputValue(o)) && sdk::ElementBytes(value(OutputValue(o)).dtype) == 1;
