@@ -9,6 +9,16 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// A tune of one cell by two choices, of which scripted/a wins.
+Tune TuneOfTwo(MemoryOfCells& known) {
+  Tune tune;
+  tune.known = &known;
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
+  };
+  return tune;
+}
+
 TEST(KnownCellsTuneTest, AKnownCellWhoseWinnerHasEndedATuneIsMeasuredAnewOnAllRanks) {
   MemoryOfCells memory;
   Tune tune;
@@ -33,12 +43,8 @@ TEST(KnownCellsTuneTest, AKnownCellWhoseWinnerHasEndedATuneIsMeasuredAnewOnAllRa
 
 TEST(KnownCellsTuneTest, KnownCellsAreNotMeasuredAgain) {
   MemoryOfCells known;
-  Tune tune;
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
+  Tune tune = TuneOfTwo(known);
   tune.node_sizes = {{1024, 4096}};
-  tune.known = &known;
   const std::vector<RankView> first = RunTune(tune);
   ASSERT_TRUE(first[0].outcome.has_value());
   EXPECT_EQ(known.cells.size(), 2u);
@@ -85,12 +91,8 @@ TEST(KnownCellsTuneTest, ThreadsShareTheWorkOnManyKnownCells) {
 
 TEST(KnownCellsTuneTest, ForcedCellsAreNotMeasuredAndHaveNoWinner) {
   MemoryOfCells known;
-  Tune tune;
-  tune.known = &known;
+  Tune tune = TuneOfTwo(known);
   tune.node_sizes = {{1024, 4096}};
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
   tune.settings.force = ForcedChoices::Parse("all_reduce=scripted/b").value();
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
@@ -138,11 +140,7 @@ TEST(KnownCellsTuneTest, AKnownCellIsDecidedByTheRulesOfThisTune) {
 
 TEST(KnownCellsTuneTest, AKnownWinnerThatNoRankListsIsNamedWithItsRefusal) {
   MemoryOfCells known;
-  Tune tune;
-  tune.known = &known;
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
+  Tune tune = TuneOfTwo(known);
   ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
   tune.choices = [](int) {
     ScriptedChoice a = Scripted("a", 1000);
@@ -162,11 +160,7 @@ TEST(KnownCellsTuneTest, AKnownWinnerThatNoRankListsIsNamedWithItsRefusal) {
 
 TEST(KnownCellsTuneTest, AKnownWinnerThatOneRankCannotRunIsDeclinedByName) {
   MemoryOfCells known;
-  Tune tune;
-  tune.known = &known;
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
+  Tune tune = TuneOfTwo(known);
   ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
   tune.choices = [](int) {
     ScriptedChoice a = Scripted("a", 1000);
