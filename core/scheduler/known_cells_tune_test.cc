@@ -7,6 +7,8 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Field;
 using ::testing::HasSubstr;
 
 // A tune of one cell by two choices, of which scripted/a wins.
@@ -194,6 +196,34 @@ TEST(KnownCellsTuneTest, KnownCellsOfAnyLengthReachAllRanks) {
     EXPECT_EQ(view.outcome->known_cells, 3);
     EXPECT_EQ(view.outcome->measured_cells, 0);
     EXPECT_TRUE(view.outcome->committed);
+  }
+}
+
+// The message has no 0 copies: a rank reads 1.
+TEST(KnownCellsTuneTest, RankZeroHasTheCellsThatTheOthersHaveAlsoIfTheMessageLosesSomething) {
+  MemoryOfCells known;
+  Tune tune = TuneOfTwo(known);
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  for (auto& [problem, cell] : known.cells) cell.buffer_copies = 0;
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->known_cells, 1);
+    EXPECT_EQ(view.cells, views[0].cells);
+    EXPECT_THAT(view.cells, Each(Field(&CellResult::buffer_copies, 1)));
+  }
+}
+
+// Without this, rank 0 would go on alone and wait for ranks that have ended.
+TEST(KnownCellsTuneTest, AKnownCellThatTheMessageCannotCarryEndsTheTuneOnAllRanks) {
+  MemoryOfCells known;
+  Tune tune = TuneOfTwo(known);
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  for (auto& [problem, cell] : known.cells) cell.sm_clock_mhz = -1;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kDatabase);
+    EXPECT_THAT(view.outcome.error().ToText(), HasSubstr("sm_clock_mhz"));
   }
 }
 
