@@ -10,18 +10,13 @@
 #include "core/backend/temporaries.h"
 #include "core/recipe/make_recipe.h"
 #include "core/recipe/recipe_source.h"
+#include "core/testing/empty_plan.h"
 #include "core/testing/parsed.h"
 #include "core/testing/scripted_ranks.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
 namespace {
-
-class EmptyPlan final : public Plan {
- public:
-  Status Launch(const LaunchArguments&) override { return {}; }
-  Result<bool> Progress(int64_t) override { return true; }
-};
 
 class EmptyGroup final : public BackendGroup {
  public:

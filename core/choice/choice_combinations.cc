@@ -84,9 +84,7 @@ size_t ChoiceCombinations::Equal::first_bare_choices() const {
 
 std::vector<Choice> ChoiceCombinations::First() const {
   std::vector<Choice> combined;
-  // Nothing replaces a collective that no backend runs by itself: it is part of the default.
-  const auto is_empty = [](const Equal& group) { return group.bare_choices == 0; };
-  if (groups_.empty() || std::any_of(groups_.begin(), groups_.end(), is_empty)) return combined;
+  if (is_empty()) return combined;
   const Pick defaults = Defaults();
   // Adds what leaves the default of one group, for another choice of it by itself or in a region.
   const auto add_singles = [&](bool in_region) {
@@ -168,6 +166,7 @@ std::vector<size_t> ChoiceCombinations::OthersOfFamilies(size_t group,
 
 std::vector<ChoiceId> ChoiceCombinations::SetAside(std::span<const Verdict> verdicts) const {
   std::vector<ChoiceId> set_aside;
+  if (is_empty()) return set_aside;
   for (size_t group = 0; group < groups_.size(); ++group) {
     const Equal& of_group = groups_[group];
     for (size_t i = 0; i < of_group.choices.size(); ++i) {
@@ -241,7 +240,13 @@ size_t ChoiceCombinations::choices_of_each() const {
   return ChoicesOfEach(groups_with_several(), best_max);
 }
 
+bool ChoiceCombinations::is_empty() const {
+  return groups_.empty() || std::any_of(groups_.begin(), groups_.end(),
+                                        [](const Equal& group) { return group.bare_choices == 0; });
+}
+
 bool ChoiceCombinations::has_all_first() const {
+  if (is_empty()) return true;
   const bool has_others = std::any_of(groups_.begin(), groups_.end(), [](const Equal& group) {
     return std::count(group.is_first.begin(), group.is_first.end(), false) > 0;
   });

@@ -88,6 +88,9 @@ class ChoiceCombinations {
   // The groups that share out the combinations of the second race: one with a single choice takes
   // no part of them.
   size_t groups_with_several() const;
+  // Returns whether there is no combination: no backend runs one of the collectives by itself, and
+  // nothing replaces that, because it is part of the default.
+  bool is_empty() const;
   bool has_all_bare_first() const;
   bool has_regions() const;
   // The number of choices of each group that the second race combines.

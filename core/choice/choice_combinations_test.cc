@@ -63,6 +63,34 @@ Verdict Timed(const std::string& id, int64_t median_ns, Outcome outcome = Outcom
   return verdict;
 }
 
+// The choices in a region are two families, each of which has one choice for the second race.
+TEST(ChoiceCombinationsTest, WithACollectiveThatNothingRunsThereIsNoCombinationInEitherRace) {
+  ChoiceCombinations combinations(2);
+  std::vector<Choice> of_first = Choices("x", 2);
+  for (const char* text : {"b/pull?chunk=1&fuse=1", "b/pull?chunk=2&fuse=1",
+                           "b/push?chunk=1&fuse=1", "b/push?chunk=2&fuse=1"}) {
+    of_first.push_back({.id = *ChoiceId::Parse(text)});
+    of_first.back().cost_us = 1;
+  }
+  combinations.Add(Of(Collective::kReduceScatter), "fuse=1", 0, of_first);
+  combinations.Add(Of(Collective::kAllGather), "", 1, {});
+  EXPECT_THAT(combinations.First(), IsEmpty());
+  EXPECT_TRUE(combinations.has_all_first());
+  EXPECT_EQ(combinations.best_max(), 0u);
+  EXPECT_THAT(combinations.Best({}), IsEmpty());
+  EXPECT_THAT(combinations.SetAside({}), IsEmpty());
+}
+
+// Its only choice runs it in a region.
+TEST(ChoiceCombinationsTest, ACollectiveThatRunsInARegionAloneHasNoSecondRace) {
+  ChoiceCombinations combinations(1);
+  combinations.Add(Of(Collective::kReduceScatter), "fuse=1", 0,
+                   {{.id = *ChoiceId::Parse("b/pull?fuse=1")}});
+  EXPECT_THAT(combinations.First(), IsEmpty());
+  EXPECT_EQ(combinations.best_max(), 0u);
+  EXPECT_THAT(combinations.SetAside({}), IsEmpty());
+}
+
 TEST(ChoiceCombinationsTest, FewAreAllThere) {
   const std::vector<Choice> all = Three(3, 2).First();
   EXPECT_THAT(Texts(all), ElementsAre("b/x0+b/y0+b/x0", "b/x0+b/y1+b/x0", "b/x1+b/y0+b/x1",

@@ -61,6 +61,20 @@ ListedChoices RefuseAll(std::string reason) {
   return {{{}, {{"every choice", std::move(reason)}}}, {}, {}};
 }
 
+// Puts the most promising choices first. Choices without an estimate keep their places.
+void SortByEstimate(std::vector<Choice>& choices) {
+  std::vector<Choice> estimated;
+  for (const Choice& choice : choices) {
+    if (choice.cost_us >= 0) estimated.push_back(choice);
+  }
+  std::stable_sort(estimated.begin(), estimated.end(),
+                   [](const Choice& a, const Choice& b) { return a.cost_us < b.cost_us; });
+  auto next = estimated.begin();
+  for (Choice& choice : choices) {
+    if (choice.cost_us >= 0) choice = std::move(*next++);
+  }
+}
+
 // Collects the choices of the positions of a form: those of a collective by itself, then those of
 // its regions, which have the key `fuse`. Adds refusals. Positions that are alike have one list,
 // unless `wanted`, an id of the form, has other choices for them.
@@ -149,10 +163,7 @@ class FormLister {
     const auto& [fuse, call] = region;
     ChoiceList list = ListOfAll(backends_, call.program, call.problem);
     if (rules_.numerics == NumericsRule::kSame) KeepNumericsOf(bare, list);
-    // The most promising ones; without estimates the order is that of the backends.
-    std::stable_sort(list.choices.begin(), list.choices.end(), [](const auto& a, const auto& b) {
-      return a.cost_us >= 0 && b.cost_us >= 0 && a.cost_us < b.cost_us;
-    });
+    SortByEstimate(list.choices);
     size_t taken = 0;
     for (Choice& choice : list.choices) {
       choice.id = choice.id.WithHostKey(kFuseKey, fuse);

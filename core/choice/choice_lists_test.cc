@@ -15,6 +15,7 @@
 #include "core/testing/parsed.h"
 #include "core/testing/scripted_ranks.h"
 #include "core/testing/twin_recipes.h"
+#include "fmt/format.h"
 
 namespace cotune {
 namespace {
@@ -48,7 +49,8 @@ std::vector<ScriptedChoice> ThreeChoices() {
 // another operation that a region may absorb, and with the form via=once.
 class ChoiceListsTest : public ::testing::Test {
  protected:
-  ChoiceListsTest() {
+  explicit ChoiceListsTest(std::vector<ScriptedChoice> choices = ThreeChoices())
+      : backend_(hub_, 0, std::move(choices)) {
     BackendGroups::Options options;
     options.name = "job";
     options.job_ranks = {0};
@@ -76,7 +78,7 @@ class ChoiceListsTest : public ::testing::Test {
   HubForTest hub_{1};
   const std::unique_ptr<RankExchange> exchange_ = MakeExchangeForTest(hub_, 0);
   const MonotonicClock clock_;
-  BackendForTest backend_{hub_, 0, ThreeChoices()};
+  BackendForTest backend_;
   const TwinRecipes recipes_{/*with_regions=*/true};
   const Program program_ = Program::Bind(Graph("%x = input f32 [R, 2]\n%a = all_reduce sum %x\n"
                                                "%b = all_reduce sum %x\n%y = neg %a\n%z = relu %b\n"
@@ -124,6 +126,35 @@ TEST_F(ChoiceListsTest, BySameNumericsAChoiceThatKeepsValuesWideRunsNoRegion) {
   EXPECT_FALSE(Find("scripted/wide?fuse=2").has_value());
   EXPECT_TRUE(Find("scripted/wide").has_value());
   EXPECT_TRUE(Find("scripted/order?fuse=2").has_value());
+}
+
+// Nine choices run a region, and eight of them are listed. The last one has the best estimate; the
+// one before it has none.
+std::vector<ScriptedChoice> NineOfARegion() {
+  std::vector<ScriptedChoice> choices = {Fusing("usual", "ring")};
+  choices[0].is_default = true;
+  choices[0].fused_cost_ns = nullptr;
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "unknown", "cheap"}) {
+    choices.push_back(Fusing(name, "ring"));
+    choices.back().cost_us = 100;
+  }
+  choices[8].cost_us = -1;
+  choices[9].cost_us = 1;
+  return choices;
+}
+
+class RegionChoicesTest : public ChoiceListsTest {
+ protected:
+  RegionChoicesTest() : ChoiceListsTest(NineOfARegion()) {}
+};
+
+TEST_F(RegionChoicesTest, TheBestEstimatesAreListedBesideChoicesThatHaveNone) {
+  SetNumerics(NumericsRule::kAny);
+  const std::vector<std::string> ids = Listed();
+  for (const char* name : {"cheap", "a", "b", "c", "d", "e", "f", "unknown"}) {
+    EXPECT_THAT(ids, Contains(fmt::format("scripted/{}?fuse=2+scripted/usual", name)));
+  }
+  EXPECT_THAT(ids, Not(Contains("scripted/g?fuse=2+scripted/usual")));
 }
 
 }  // namespace

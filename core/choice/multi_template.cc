@@ -116,9 +116,9 @@ MeasuringOrder MultiTemplate::OrderOfMeasuring() const {
   return OrderOfSizes(size_hints_bytes_);
 }
 
-std::vector<Refusal> MultiTemplate::RefuseSlow(uint64_t size_hint_bytes) const {
+std::vector<SlowChoice> MultiTemplate::RefuseSlow(uint64_t size_hint_bytes) const {
   if (!program_.is_single_collective()) return {};
-  return RefuseSlowChoices(lists_.at(size_hint_bytes).list, size_hint_bytes, cells_);
+  return RefuseSlowChoices(lists_.at(size_hint_bytes).list, size_hint_bytes, cells_, unusable_);
 }
 
 Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_bytes,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -81,13 +82,16 @@ class MultiTemplate {
   MeasuringOrder OrderOfMeasuring() const;
   // Refuses the choices of a hint that do not race, because they were slow at the sizes around it
   // (RefuseSlowChoices); none of a program. ListChoices has been called for the hint.
-  std::vector<Refusal> RefuseSlow(uint64_t size_hint_bytes) const;
+  std::vector<SlowChoice> RefuseSlow(uint64_t size_hint_bytes) const;
 
   // The timer measures a cell the first time that it is asked for; afterwards the result is cached.
   // A failure is not cached, because it ends the tune.
   Result<const DecidedCell*> choice_timings(uint64_t size_hint_bytes, CellTimer& timer);
   // A cell that is known already, from the database.
   void SetTimings(uint64_t size_hint_bytes, DecidedCell cell);
+  // No rank can run the winner of a known cell, so that RefuseSlow learns nothing from it. The same
+  // on all ranks.
+  void NoteUnusableWinner(uint64_t size_hint_bytes) { unusable_.insert(size_hint_bytes); }
   bool has_timings(uint64_t size_hint_bytes) const { return cells_.contains(size_hint_bytes); }
 
   // Winners of all hints that have timings. kEnvironment when no hint has a winner.
@@ -103,6 +107,7 @@ class MultiTemplate {
   std::map<uint64_t, ListedChoices> lists_;
   std::map<uint64_t, std::vector<std::string>> left_out_;  // by LeaveOut: no heat has them
   std::map<uint64_t, DecidedCell> cells_;
+  std::set<uint64_t> unusable_;  // by NoteUnusableWinner
 };
 
 }  // namespace cotune

@@ -12,10 +12,20 @@
 namespace cotune {
 namespace {
 
+// A decided cell from which a choice may learn.
+struct KnownSize {
+  uint64_t bytes = 0;
+  const DecidedCell* decided = nullptr;
+  // The choice that others are compared with; nullptr: the size is no neighbour.
+  const Verdict* fastest = nullptr;
+};
+
 // The time of a choice at one size.
 struct Neighbour {
   uint64_t bytes = 0;
-  double ratio = 0;  // to the winner's time
+  double ratio = 0;  // to the time of the fastest choice
+  const Verdict* fastest = nullptr;
+  bool is_winner = false;  // the fastest one
   bool is_kept = false;
 };
 
@@ -50,17 +60,49 @@ bool IsNeeded(const Winner& winner, const ChoiceId& id) {
          std::find(winner.next_best.begin(), winner.next_best.end(), id) != winner.next_best.end();
 }
 
-std::optional<Neighbour> AsNeighbour(uint64_t bytes, const DecidedCell& decided,
-                                     const ChoiceId& id) {
-  if (!decided.winner || decided.winner->median_ns <= 0 || decided.cell.is_unsteady) {
-    return std::nullopt;
+// Returns the choice that others are compared with in a cell: its winner, or else the fastest one
+// that the list has; nullptr if there is none.
+const Verdict* FindFastest(const DecidedCell& decided, const ChoiceList& list) {
+  if (!decided.winner || decided.cell.is_unsteady) return nullptr;
+  const auto may_race = [&](const Verdict& verdict) {
+    return HasRaced(verdict) &&
+           std::any_of(list.choices.begin(), list.choices.end(),
+                       [&](const Choice& choice) { return choice.id == verdict.id; });
+  };
+  const Verdict* fastest = FindVerdict(decided.cell, decided.winner->id);
+  if (fastest != nullptr && may_race(*fastest)) return fastest;
+  fastest = nullptr;
+  for (const Verdict& verdict : decided.cell.verdicts) {
+    if (!may_race(verdict)) continue;
+    if (fastest == nullptr || std::pair(verdict.median_ns, verdict.id.text()) <
+                                  std::pair(fastest->median_ns, fastest->id.text())) {
+      fastest = &verdict;
+    }
   }
-  const Verdict* const verdict = FindVerdict(decided.cell, id);
+  return fastest;
+}
+
+std::vector<KnownSize> KnownSizes(const ChoiceList& list, uint64_t bytes,
+                                  const std::map<uint64_t, DecidedCell>& cells,
+                                  const std::set<uint64_t>& unusable) {
+  std::vector<KnownSize> sizes;
+  for (const auto& [cell_bytes, decided] : cells) {
+    if (cell_bytes == bytes) continue;
+    const bool is_usable = !unusable.contains(cell_bytes);
+    sizes.push_back({cell_bytes, &decided, is_usable ? FindFastest(decided, list) : nullptr});
+  }
+  return sizes;
+}
+
+std::optional<Neighbour> AsNeighbour(const KnownSize& size, const ChoiceId& id) {
+  if (size.fastest == nullptr) return std::nullopt;
+  const Verdict* const verdict = FindVerdict(size.decided->cell, id);
   if (verdict == nullptr || !HasRaced(*verdict)) return std::nullopt;
   const int64_t best_ns = *std::min_element(verdict->samples_ns.begin(), verdict->samples_ns.end());
-  return Neighbour{bytes,
-                   static_cast<double>(best_ns) / static_cast<double>(decided.winner->median_ns),
-                   verdict->is_default || IsNeeded(*decided.winner, id)};
+  const Winner& winner = *size.decided->winner;
+  return Neighbour{
+      size.bytes, static_cast<double>(best_ns) / static_cast<double>(size.fastest->median_ns),
+      size.fastest, size.fastest->id == winner.id, verdict->is_default || IsNeeded(winner, id)};
 }
 
 bool IsSlow(const Neighbour& neighbour, double factor) {
@@ -138,31 +180,54 @@ MeasuringOrder OrderOfSizes(std::span<const uint64_t> sizes_bytes) {
   return order;
 }
 
-std::vector<Refusal> RefuseSlowChoices(const ChoiceList& list, uint64_t bytes,
-                                       const std::map<uint64_t, DecidedCell>& cells) {
-  std::vector<Refusal> refusals;
+std::vector<SlowChoice> RefuseSlowChoices(const ChoiceList& list, uint64_t bytes,
+                                          const std::map<uint64_t, DecidedCell>& cells,
+                                          const std::set<uint64_t>& unusable) {
+  const std::vector<KnownSize> sizes = KnownSizes(list, bytes, cells, unusable);
+  std::vector<SlowChoice> refused;
   for (const Choice& choice : list.choices) {
     if (choice.is_default) continue;
     std::vector<Neighbour> timed;
     bool has_trouble = false;
-    for (const auto& [cell_bytes, decided] : cells) {
-      if (cell_bytes == bytes) continue;
-      has_trouble = has_trouble || (IsWithinFactor(cell_bytes, bytes, kNeighbourFactorMax) &&
-                                    HasTrouble(decided.cell, choice.id));
-      if (const auto neighbour = AsNeighbour(cell_bytes, decided, choice.id)) {
-        timed.push_back(*neighbour);
-      }
+    for (const KnownSize& size : sizes) {
+      has_trouble = has_trouble || (IsWithinFactor(size.bytes, bytes, kNeighbourFactorMax) &&
+                                    HasTrouble(size.decided->cell, choice.id));
+      if (const auto neighbour = AsNeighbour(size, choice.id)) timed.push_back(*neighbour);
     }
     if (has_trouble) continue;
     const auto slow = SlowNeighbours(timed, bytes);
     if (!slow) continue;
-    refusals.push_back(
-        {choice.id.text(),
-         fmt::format("{}{:.1f} and {:.1f} times the winner's time at {} and {} bytes", kNotRaced,
-                     slow->first.ratio, slow->second.ratio, slow->first.bytes,
-                     slow->second.bytes)});
+    const auto& [one, other] = *slow;
+    const bool are_winners = one.is_winner && other.is_winner;
+    refused.push_back(
+        {{choice.id.text(),
+          fmt::format("{}{:.1f} and {:.1f} times {} at {} and {} bytes", kNotRaced, one.ratio,
+                      other.ratio,
+                      are_winners ? "the winner's time" : "the time of the fastest listed choice",
+                      one.bytes, other.bytes)},
+         {one.fastest->id, other.fastest->id}});
   }
-  return refusals;
+  return refused;
+}
+
+std::vector<SlowChoice> ChoicesToRaceAfterAll(std::span<const SlowChoice> slow,
+                                              const DecidedCell& decided) {
+  const auto is_slow = [&](const ChoiceId& id) {
+    return std::any_of(slow.begin(), slow.end(),
+                       [&](const SlowChoice& each) { return each.refusal.choice == id.text(); });
+  };
+  // A faster choice that is slow itself did not race because of one that is faster still.
+  const auto has_run = [&](const ChoiceId& id) {
+    const Verdict* const verdict = FindVerdict(decided.cell, id);
+    return verdict == nullptr ? is_slow(id) : HasRaced(*verdict);
+  };
+  std::vector<SlowChoice> to_race;
+  for (const SlowChoice& each : slow) {
+    const bool is_grounded =
+        decided.winner && std::all_of(each.faster.begin(), each.faster.end(), has_run);
+    if (!is_grounded) to_race.push_back(each);
+  }
+  return to_race;
 }
 
 }  // namespace cotune

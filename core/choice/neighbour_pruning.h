@@ -5,8 +5,10 @@
 #ifndef COTUNE_CORE_CHOICE_NEIGHBOUR_PRUNING_H_
 #define COTUNE_CORE_CHOICE_NEIGHBOUR_PRUNING_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -49,9 +51,19 @@ MeasuringOrder OrderOfSizes(std::span<const uint64_t> sizes_bytes);
 // The reason of every refusal by RefuseSlowChoices begins with this.
 inline constexpr std::string_view kNotRaced = "not raced: ";
 
+// A choice that does not race, and the choices that were so much faster at its two neighbours.
+struct SlowChoice {
+  Refusal refusal;
+  std::array<ChoiceId, 2> faster;
+};
+
 // Refuses the choices of the list that do not race at `bytes`, by the cells of the same node that
 // are decided. The neighbours of a choice are the nearest smaller and the nearest larger size at
 // which it has a time, or, if no larger one has a time of it, the two nearest smaller ones.
+//
+// The choice is compared with the winner of the neighbour if the list has it, and else with the
+// fastest choice there that the list has: a choice that the list lacks, because its backend is gone
+// or refuses the size, shows nothing about those that can run.
 //
 // These choices always race:
 //   the default;
@@ -60,11 +72,19 @@ inline constexpr std::string_view kNotRaced = "not raced: ";
 //   a choice that failed at a size within kNeighbourFactorMax, or that has fewer than two
 //   neighbours, or one beyond the limits above.
 // Refusals of a cell have no part in this: the ranks do not compare them.
-// Unsteady cells and cells without a winner are no neighbours. The ratio at a neighbour is that of
-// the best sample of the choice, because an eliminated choice may have two samples, to the median
-// of the winner.
-std::vector<Refusal> RefuseSlowChoices(const ChoiceList& list, uint64_t bytes,
-                                       const std::map<uint64_t, DecidedCell>& cells);
+// These cells are no neighbours: unsteady ones, those without a winner, and those of `unusable`,
+// the sizes of which no rank can run the winner. The ratio at a neighbour is that of the best
+// sample of the choice, because an eliminated choice may have two samples, to the median of the
+// choice that it is compared with.
+std::vector<SlowChoice> RefuseSlowChoices(const ChoiceList& list, uint64_t bytes,
+                                          const std::map<uint64_t, DecidedCell>& cells,
+                                          const std::set<uint64_t>& unusable);
+
+// Returns those of the slow choices that have to race after all, by the result of the cell in which
+// they did not: all of them if the cell has no winner, and else those of which a faster choice did
+// not run there.
+std::vector<SlowChoice> ChoicesToRaceAfterAll(std::span<const SlowChoice> slow,
+                                              const DecidedCell& decided);
 
 }  // namespace cotune
 

@@ -110,7 +110,9 @@ DecidedCell CellWith(int64_t ns, std::vector<Entry> others, std::vector<Refusal>
   return Cell(entries, std::move(refusals));
 }
 
-ChoiceList ListOf(const std::vector<std::string>& ids) {
+// A list of these choices and of the winner of usual cells.
+ChoiceList ListOf(std::vector<std::string> ids) {
+  if (std::find(ids.begin(), ids.end(), "a/best") == ids.end()) ids.emplace_back("a/best");
   ChoiceList list;
   for (const std::string& id : ids) {
     Choice choice{.id = Id(id)};
@@ -120,13 +122,16 @@ ChoiceList ListOf(const std::vector<std::string>& ids) {
   return list;
 }
 
-std::vector<std::string> RefusedOf(const ChoiceList& list, uint64_t bytes,
-                                   const std::map<uint64_t, DecidedCell>& cells) {
+std::vector<std::string> IdsOf(const std::vector<SlowChoice>& slow) {
   std::vector<std::string> ids;
-  for (const Refusal& refusal : RefuseSlowChoices(list, bytes, cells)) {
-    ids.push_back(refusal.choice);
-  }
+  for (const SlowChoice& each : slow) ids.push_back(each.refusal.choice);
   return ids;
+}
+
+std::vector<std::string> RefusedOf(const ChoiceList& list, uint64_t bytes,
+                                   const std::map<uint64_t, DecidedCell>& cells,
+                                   const std::set<uint64_t>& unusable = {}) {
+  return IdsOf(RefuseSlowChoices(list, bytes, cells, unusable));
 }
 
 TEST(RefuseSlowChoicesTest, AChoiceThatIsSlowOnBothSidesIsRefusedWithTheFigures) {
@@ -135,11 +140,12 @@ TEST(RefuseSlowChoicesTest, AChoiceThatIsSlowOnBothSidesIsRefusedWithTheFigures)
   std::map<uint64_t, DecidedCell> cells;
   cells.emplace(1024, CellWith(100, {{"a/slow", 310}}));
   cells.emplace(4096, CellWith(200, {{"a/slow", 544 * 2}}));
-  const std::vector<Refusal> refusals = RefuseSlowChoices(list, 2048, cells);
-  ASSERT_EQ(refusals.size(), 1u);
-  EXPECT_EQ(refusals[0].choice, "a/slow");
-  EXPECT_EQ(refusals[0].reason,
+  const std::vector<SlowChoice> slow = RefuseSlowChoices(list, 2048, cells, {});
+  ASSERT_EQ(slow.size(), 1u);
+  EXPECT_EQ(slow[0].refusal.choice, "a/slow");
+  EXPECT_EQ(slow[0].refusal.reason,
             "not raced: 3.1 and 5.4 times the winner's time at 1024 and 4096 bytes");
+  EXPECT_THAT(slow[0].faster, ElementsAre(Id("a/best"), Id("a/best")));
 }
 
 // The time of the choice by the winner's at each size, in tenths.
@@ -250,6 +256,67 @@ TEST(RefuseSlowChoicesTest, UnsteadyCellsAndThoseWithoutAWinnerTeachNothing) {
     }
     EXPECT_THAT(RefusedOf(list, 2048, cells), ElementsAre("a/slow")) << "512 counts";
   }
+}
+
+// The list lacks the choice that has won at both sizes. The fastest one that it has is a/second at
+// 1024 bytes, with 11 ns, and a/other at 4096 bytes, with 12.
+TEST(RefuseSlowChoicesTest, AWinnerThatTheListLacksShowsNothing) {
+  const auto refused = [](int64_t slow_ns, std::vector<std::string> ids) {
+    std::map<uint64_t, DecidedCell> cells;
+    const auto cell_with = [&](int64_t second_ns, int64_t other_ns) {
+      // The next best of the winner race anyway.
+      return Cell({{"a/default", 90},
+                   {"gone/b", 1},
+                   {"gone/c", 2},
+                   {"gone/d", 2},
+                   {"gone/e", 2},
+                   {"a/second", second_ns},
+                   {"a/other", other_ns},
+                   {"a/slow", slow_ns}});
+    };
+    cells.emplace(1024, cell_with(11, 40));
+    cells.emplace(4096, cell_with(40, 12));
+    return RefuseSlowChoices(ListOf(std::move(ids)), 2048, cells, {});
+  };
+  const std::vector<std::string> here = {"a/default", "a/slow", "a/second", "a/other"};
+  EXPECT_THAT(IdsOf(refused(15, here)), IsEmpty());
+  const std::vector<SlowChoice> slow = refused(33, here);
+  ASSERT_THAT(IdsOf(slow), ElementsAre("a/slow"));
+  EXPECT_EQ(slow[0].refusal.reason,
+            "not raced: 3.0 and 2.8 times the time of the fastest listed choice at 1024 and 4096 "
+            "bytes");
+  EXPECT_THAT(slow[0].faster, ElementsAre(Id("a/second"), Id("a/other")));
+  EXPECT_THAT(IdsOf(refused(15, {"a/default", "a/slow", "a/second", "a/other", "gone/b"})),
+              ElementsAre("a/slow", "a/second", "a/other"));
+  EXPECT_THAT(IdsOf(refused(33, {"a/slow"})), IsEmpty()) << "no other choice of the cells is left";
+}
+
+TEST(RefuseSlowChoicesTest, ASizeOfWhichNoRankCanRunTheWinnerIsNoNeighbour) {
+  std::map<uint64_t, DecidedCell> cells;
+  for (const uint64_t bytes : {512, 1024, 4096}) {
+    cells.emplace(bytes, CellWith(100, {{"a/slow", 500}}));
+  }
+  const ChoiceList list = ListOf({"a/slow"});
+  EXPECT_THAT(RefusedOf(list, 2048, cells, {1024}), ElementsAre("a/slow")) << "512 counts";
+  EXPECT_THAT(RefusedOf(list, 2048, cells, {512, 1024}), IsEmpty());
+  EXPECT_THAT(RefusedOf(list, 2048, cells, {4096}), ElementsAre("a/slow")) << "two smaller ones";
+  EXPECT_THAT(RefusedOf(list, 2048, cells, {1024, 4096}), IsEmpty());
+}
+
+TEST(ChoicesToRaceAfterAllTest, AreThoseOfWhichAFasterChoiceDidNotRun) {
+  const std::vector<SlowChoice> slow = {
+      {{"a/x", "not raced"}, {Id("a/best"), Id("a/best")}},
+      {{"a/y", "not raced"}, {Id("a/best"), Id("a/fails")}},
+      {{"a/z", "not raced"}, {Id("a/unmade"), Id("a/best")}},
+      {{"a/w", "not raced"}, {Id("a/x"), Id("a/best")}},
+  };
+  const auto to_race = [&](const DecidedCell& decided) {
+    return IdsOf(ChoicesToRaceAfterAll(slow, decided));
+  };
+  EXPECT_THAT(to_race(CellWith(100, {{"a/fails", 0}})), ElementsAre("a/y", "a/z"));
+  EXPECT_THAT(to_race(CellWith(100, {{"a/fails", 300}, {"a/unmade", 300}})), IsEmpty());
+  EXPECT_THAT(to_race(Cell({{"a/default", 0}, {"a/best", 0}})),
+              ElementsAre("a/x", "a/y", "a/z", "a/w"));
 }
 
 // An eliminated choice may have two samples, of which one is a spike.

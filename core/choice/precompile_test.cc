@@ -11,16 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/testing/empty_plan.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
 namespace {
-
-class EmptyPlan final : public Plan {
- public:
-  Status Launch(const LaunchArguments&) override { return {}; }
-  Result<bool> Progress(int64_t) override { return true; }
-};
 
 // Prepares slowly enough to see two at once; fails for choices named "bad".
 class SlowGroup final : public BackendGroup {

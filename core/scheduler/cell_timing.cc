@@ -4,6 +4,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "core/base/check.h"
@@ -28,6 +29,11 @@ bool IsStillRacing(const CellResult& cell, const ChoiceId& id) {
   return std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
     return verdict.id == id && verdict.outcome == Outcome::kTimed && verdict.wrong_elements == 0;
   });
+}
+
+bool IsAmong(std::span<const SlowChoice> slow, const ChoiceId& id) {
+  return std::any_of(slow.begin(), slow.end(),
+                     [&](const SlowChoice& each) { return each.refusal.choice == id.text(); });
 }
 
 // Returns why a choice wins in a cell that has short samples alone.
@@ -105,12 +111,9 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const Problem problem = place.problem();
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
-  std::vector<Refusal> slow = SetSlowCallersAside(*cell);
+  std::vector<SlowChoice> slow = SetSlowCallersAside(*cell);
   Result<DecidedCell> decided = MeasureSteadily(*cell, problem);
-  if (decided && !decided->winner && !cell->slow_callers.empty()) {
-    slow.clear();
-    decided = MeasureSlowCallers(*cell, problem, std::move(decided->cell));
-  }
+  if (decided) decided = MeasureWithSlowCallers(*cell, problem, slow, std::move(*decided));
   cell->operands.reset();
   cell->reference.reset();
   if (!decided) {
@@ -119,7 +122,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   cell->callers.clear();
   cell->slow_callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
-  std::move(slow.begin(), slow.end(), std::back_inserter(decided->cell.refusals));
+  for (SlowChoice& each : slow) decided->cell.refusals.push_back(std::move(each.refusal));
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
     decided->cell.refusals.push_back(std::move(refusal));
   }
@@ -187,13 +190,11 @@ Result<DecidedCell> CellTiming::MeasureOnce(TuneCell& cell, const Problem& probl
   return decided;
 }
 
-std::vector<Refusal> CellTiming::SetSlowCallersAside(TuneCell& cell) const {
+std::vector<SlowChoice> CellTiming::SetSlowCallersAside(TuneCell& cell) const {
   if (!state_.settings.neighbour_pruning) return {};
-  std::vector<Refusal> slow = cell.place.node->RefuseSlow(cell.place.hint_bytes);
+  std::vector<SlowChoice> slow = cell.place.node->RefuseSlow(cell.place.hint_bytes);
   const auto races = [&](const std::unique_ptr<ChoiceCaller>& caller) {
-    return std::none_of(slow.begin(), slow.end(), [&](const Refusal& refusal) {
-      return refusal.choice == caller->id().text();
-    });
+    return !IsAmong(slow, caller->id());
   };
   const auto first_slow = std::stable_partition(cell.callers.begin(), cell.callers.end(), races);
   std::move(first_slow, cell.callers.end(), std::back_inserter(cell.slow_callers));
@@ -201,13 +202,40 @@ std::vector<Refusal> CellTiming::SetSlowCallersAside(TuneCell& cell) const {
   return slow;
 }
 
+bool CellTiming::TakeSlowCallersBack(TuneCell& cell, std::span<const SlowChoice> slow) {
+  const auto stays = [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    return !IsAmong(slow, caller->id());
+  };
+  const auto first =
+      std::stable_partition(cell.slow_callers.begin(), cell.slow_callers.end(), stays);
+  const bool has_some = first != cell.slow_callers.end();
+  std::move(first, cell.slow_callers.end(), std::back_inserter(cell.callers));
+  cell.slow_callers.erase(first, cell.slow_callers.end());
+  return has_some;
+}
+
+Result<DecidedCell> CellTiming::MeasureWithSlowCallers(TuneCell& cell, const Problem& problem,
+                                                       std::vector<SlowChoice>& slow,
+                                                       DecidedCell first) {
+  // An unsteady cell is measured again by the next tune.
+  if (first.winner && (first.cell.is_unsteady || IsBudgetSpent())) return first;
+  const std::vector<SlowChoice> to_race = ChoicesToRaceAfterAll(slow, first);
+  if (!TakeSlowCallersBack(cell, to_race)) return first;
+  std::erase_if(slow, [&](const SlowChoice& each) {
+    return std::any_of(to_race.begin(), to_race.end(), [&](const SlowChoice& other) {
+      return other.refusal.choice == each.refusal.choice;
+    });
+  });
+  return MeasureSlowCallers(cell, problem, std::move(first.cell));
+}
+
 Result<DecidedCell> CellTiming::MeasureSlowCallers(TuneCell& cell, const Problem& problem,
-                                                   CellResult failed) {
-  cell.callers = std::exchange(cell.slow_callers, {});
+                                                   CellResult first) {
+  DropFailedCallers(cell, first);
   cell.races_slow_callers = true;
   COTUNE_TRY(DecidedCell slow, MeasureSteadily(cell, problem));
-  // The winner stays: no choice that has failed before has a time.
-  slow.cell = JoinHeats(std::move(failed), std::move(slow.cell));
+  // The winner stays: no choice that has failed before has a time, and all others race again.
+  slow.cell = JoinHeats(std::move(first), std::move(slow.cell));
   return slow;
 }
 

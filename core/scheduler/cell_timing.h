@@ -14,6 +14,7 @@
 #include "core/backend/symmetric_region.h"
 #include "core/benchmark/race_loop.h"
 #include "core/choice/multi_template.h"
+#include "core/choice/neighbour_pruning.h"
 #include "core/scheduler/processor_watch.h"
 #include "core/scheduler/tune_cell.h"
 #include "core/scheduler/tune_state.h"
@@ -70,10 +71,17 @@ class CellTiming final : public CellTimer {
   Result<DecidedCell> MeasureAgain(TuneCell& cell, const Problem& problem, DecidedCell first,
                                    int64_t budget_ns);
   // Sets the choices of the cell aside that do not race, because they were slow at the sizes around
-  // it; returns their refusals.
-  std::vector<Refusal> SetSlowCallersAside(TuneCell& cell) const;
-  // Measures the choices that were set aside, after all others have failed.
-  Result<DecidedCell> MeasureSlowCallers(TuneCell& cell, const Problem& problem, CellResult failed);
+  // it; returns them.
+  std::vector<SlowChoice> SetSlowCallersAside(TuneCell& cell) const;
+  // Moves these choices of the cell back among those that race; false: it has none of them.
+  static bool TakeSlowCallersBack(TuneCell& cell, std::span<const SlowChoice> slow);
+  // Measures the cell again with those of the slow choices that have to race after all
+  // (ChoicesToRaceAfterAll), if there are any, and erases them from `slow`. first: its result
+  // without them.
+  Result<DecidedCell> MeasureWithSlowCallers(TuneCell& cell, const Problem& problem,
+                                             std::vector<SlowChoice>& slow, DecidedCell first);
+  // Measures the cell again without the choices that have failed in `first`.
+  Result<DecidedCell> MeasureSlowCallers(TuneCell& cell, const Problem& problem, CellResult first);
   // A choice that failed is not tried a second time: it may have waited for a whole timeout.
   static void DropFailedCallers(TuneCell& cell, const CellResult& result);
   // Returns why the times of the cell that was just measured are unsteady; "" if they are not.

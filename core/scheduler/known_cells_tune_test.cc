@@ -7,7 +7,19 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Field;
 using ::testing::HasSubstr;
+
+// A tune of one cell by two choices, of which scripted/a wins.
+Tune TuneOfTwo(MemoryOfCells& known) {
+  Tune tune;
+  tune.known = &known;
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
+  };
+  return tune;
+}
 
 TEST(KnownCellsTuneTest, AKnownCellWhoseWinnerHasEndedATuneIsMeasuredAnewOnAllRanks) {
   MemoryOfCells memory;
@@ -33,12 +45,8 @@ TEST(KnownCellsTuneTest, AKnownCellWhoseWinnerHasEndedATuneIsMeasuredAnewOnAllRa
 
 TEST(KnownCellsTuneTest, KnownCellsAreNotMeasuredAgain) {
   MemoryOfCells known;
-  Tune tune;
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
+  Tune tune = TuneOfTwo(known);
   tune.node_sizes = {{1024, 4096}};
-  tune.known = &known;
   const std::vector<RankView> first = RunTune(tune);
   ASSERT_TRUE(first[0].outcome.has_value());
   EXPECT_EQ(known.cells.size(), 2u);
@@ -85,12 +93,8 @@ TEST(KnownCellsTuneTest, ThreadsShareTheWorkOnManyKnownCells) {
 
 TEST(KnownCellsTuneTest, ForcedCellsAreNotMeasuredAndHaveNoWinner) {
   MemoryOfCells known;
-  Tune tune;
-  tune.known = &known;
+  Tune tune = TuneOfTwo(known);
   tune.node_sizes = {{1024, 4096}};
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
   tune.settings.force = ForcedChoices::Parse("all_reduce=scripted/b").value();
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
@@ -138,11 +142,7 @@ TEST(KnownCellsTuneTest, AKnownCellIsDecidedByTheRulesOfThisTune) {
 
 TEST(KnownCellsTuneTest, AKnownWinnerThatNoRankListsIsNamedWithItsRefusal) {
   MemoryOfCells known;
-  Tune tune;
-  tune.known = &known;
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
+  Tune tune = TuneOfTwo(known);
   ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
   tune.choices = [](int) {
     ScriptedChoice a = Scripted("a", 1000);
@@ -162,11 +162,7 @@ TEST(KnownCellsTuneTest, AKnownWinnerThatNoRankListsIsNamedWithItsRefusal) {
 
 TEST(KnownCellsTuneTest, AKnownWinnerThatOneRankCannotRunIsDeclinedByName) {
   MemoryOfCells known;
-  Tune tune;
-  tune.known = &known;
-  tune.choices = [](int) {
-    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
-  };
+  Tune tune = TuneOfTwo(known);
   ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
   tune.choices = [](int) {
     ScriptedChoice a = Scripted("a", 1000);
@@ -200,6 +196,34 @@ TEST(KnownCellsTuneTest, KnownCellsOfAnyLengthReachAllRanks) {
     EXPECT_EQ(view.outcome->known_cells, 3);
     EXPECT_EQ(view.outcome->measured_cells, 0);
     EXPECT_TRUE(view.outcome->committed);
+  }
+}
+
+// The message has no 0 copies: a rank reads 1.
+TEST(KnownCellsTuneTest, RankZeroHasTheCellsThatTheOthersHaveAlsoIfTheMessageLosesSomething) {
+  MemoryOfCells known;
+  Tune tune = TuneOfTwo(known);
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  for (auto& [problem, cell] : known.cells) cell.buffer_copies = 0;
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->known_cells, 1);
+    EXPECT_EQ(view.cells, views[0].cells);
+    EXPECT_THAT(view.cells, Each(Field(&CellResult::buffer_copies, 1)));
+  }
+}
+
+// Without this, rank 0 would go on alone and wait for ranks that have ended.
+TEST(KnownCellsTuneTest, AKnownCellThatTheMessageCannotCarryEndsTheTuneOnAllRanks) {
+  MemoryOfCells known;
+  Tune tune = TuneOfTwo(known);
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  for (auto& [problem, cell] : known.cells) cell.sm_clock_mhz = -1;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kDatabase);
+    EXPECT_THAT(view.outcome.error().ToText(), HasSubstr("sm_clock_mhz"));
   }
 }
 

@@ -184,6 +184,62 @@ TEST(PrunedCellsTuneTest, ChoicesThatWereSlowRaceIfAllOthersFail) {
   EXPECT_THAT(noted.attempts.at(kLarge), Not(Contains("scripted/slow")));
 }
 
+// "wins" is the fastest at the sizes around 4096 and fails there. "crosses" is slow around it by
+// the time of "wins" alone.
+TEST(PrunedCellsTuneTest, AChoiceRacesIfTheOneThatWasFasterFails) {
+  ScriptedChoice crosses = Scripted("crosses", 0);
+  crosses.cost_ns = [](uint64_t bytes) { return bytes == 4096 ? 5'000 : 40'000; };
+  Tune tune = TuneWith({FailingAt(Scripted("wins", 2'000), 4096), crosses});
+  NotedAttempts noted;
+  tune.known = &noted;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 4);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/wins");
+    EXPECT_EQ(WinnerAt(*view.outcome, 4096, 2), "scripted/crosses");
+    ASSERT_THAT(view.cells, SizeIs(4));
+    const CellResult& cell = view.cells[1];
+    EXPECT_EQ(VerdictOf(cell, "wins").outcome, Outcome::kLaunchFailed);
+    EXPECT_EQ(VerdictOf(cell, "crosses").outcome, Outcome::kTimed);
+    EXPECT_EQ(WhyNotRaced(cell, "crosses"), "");
+    EXPECT_TRUE(HasVerdictOf(cell, "usual"));
+    EXPECT_THAT(WhyNotRaced(view.cells[3], "crosses"), HasSubstr("not raced"));
+  }
+  const std::vector<std::string>& attempts = noted.attempts.at(4096);
+  EXPECT_EQ(std::count(attempts.begin(), attempts.end(), "scripted/wins"), 1);
+}
+
+// Two sizes are known, with a winner that this tune cannot run any more: it is refused, or its plan
+// fails on all ranks. "crosses" was slow by its time alone.
+TEST(PrunedCellsTuneTest, AKnownWinnerThatDoesNotRunAnyMoreLeavesNoChoiceOut) {
+  for (const bool is_refused : {true, false}) {
+    SCOPED_TRACE(is_refused ? "refused" : "without a plan");
+    MemoryOfCells memory;
+    ScriptedChoice crosses = Scripted("crosses", 0);
+    crosses.cost_ns = [](uint64_t bytes) { return bytes == 4096 ? 5'000 : 30'000; };
+    Tune tune = TuneWith({Scripted("wins", 2'000), crosses, Scripted("slow", 200'000)});
+    tune.known = &memory;
+    tune.node_sizes = {{1024, 16384}};
+    ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+    tune.node_sizes = {{1024, 4096, 16384}};
+    tune.choices = [choices = tune.choices, is_refused](int rank) {
+      std::vector<ScriptedChoice> without = choices(rank);
+      ScriptedChoice& wins = without[6];
+      if (is_refused) wins.refused = "it needs another network";
+      wins.prepare_fails_on_rank = rank;
+      return without;
+    };
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      EXPECT_EQ(view.outcome->known_cells, 2);
+      EXPECT_EQ(view.outcome->measured_cells, 1);
+      ASSERT_THAT(view.cells, SizeIs(3));
+      EXPECT_EQ(WinnerAt(*view.outcome, 4096, 2), "scripted/crosses");
+      EXPECT_TRUE(HasVerdictOf(view.cells[1], "slow"));
+    }
+  }
+}
+
 TEST(PrunedCellsTuneTest, KnownCellsAreNeighbours) {
   MemoryOfCells memory;
   Tune tune = TuneWith({Scripted("slow", 200'000)});

@@ -43,16 +43,17 @@ Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
     RankExchange& exchange, KnownCells* known, std::span<const CellPlace> places,
     std::span<const LeftOutChoice> left_out, const SelectionRules& rules, size_t threads,
     int64_t deadline_ns) {
+  std::string own;
   if (exchange.rank() == 0) {
     std::vector<std::optional<DecidedCell>> found(places.size());
     const bool is_shared = known != nullptr && known->FindsOnAnyThread();
     ParallelFor(places.size(), is_shared ? threads : 1,
                 [&](size_t i) { found[i] = FindKnown(known, places[i], left_out, rules); });
-    const std::string own = EncodeKnownCells(found, threads);
-    COTUNE_RETURN_IF_ERROR(BroadcastInParts(exchange, own, deadline_ns));
-    return found;
+    own = EncodeKnownCells(found, threads);
   }
-  COTUNE_TRY(const std::string shared, BroadcastInParts(exchange, "", deadline_ns));
+  // Rank 0 reads its own message, too: cells that it took from its memory would differ from those
+  // of the other ranks by all that the message does not carry.
+  COTUNE_TRY(const std::string shared, BroadcastInParts(exchange, own, deadline_ns));
   Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(shared, threads);
   if (!cells) return cells;
   if (cells->size() == places.size()) return cells;

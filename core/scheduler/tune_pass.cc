@@ -305,7 +305,9 @@ Status TunePass::CheckChoices() {
                    parts_.clock, settings_.warm_timeout_ns, parts_.watchdog, parts_.prepare_notes,
                    [this] { return parts_.observer.StopRequested(); }));
   for (const RefusedWinner& each : refused) {
-    unusable_.insert(places[each.cell]);
+    const CellPlace& place = places[each.cell];
+    unusable_.insert(place);
+    place.node->NoteUnusableWinner(place.hint_bytes);
     if (parts_.exchange.rank() != 0) continue;
     Warn(
         fmt::format("{}, which won {} in the database, is not in the table: {}; measure it again "

@@ -366,5 +366,70 @@ TEST(FaultsTest, ProgressReturnsAtItsTimeAndGoesOnLater) {
   EXPECT_EQ(ranks.WaitAll(), "");
 }
 
+// A call of one rank, launched and ended in steps of the test.
+class OpenCall {
+ public:
+  OpenCall(const GroupForTest& group, const cotune_problem_t& problem, const char* choice)
+      : problem_(problem),
+        send_(problem.bytes / sizeof(float), 1),
+        receive_(problem.bytes / sizeof(float)) {
+    prepared_ = api_.prepare(group.group(), &problem_, choice, 0, &plan_, &error_);
+  }
+  ~OpenCall() { api_.plan_destroy(plan_); }
+  OpenCall(const OpenCall&) = delete;
+  OpenCall& operator=(const OpenCall&) = delete;
+
+  cotune_status_t Launch() {
+    const cotune_launch_t launch{.struct_size = sizeof(launch),
+                                 .flags = 0,
+                                 .send = send_.data(),
+                                 .recv = receive_.data(),
+                                 .stream = {COTUNE_STREAM_HOST, -1, nullptr},
+                                 .deadline_ns = MonotonicNs() + kLongNs};
+    return prepared_ == COTUNE_OK ? api_.launch(plan_, &launch, &error_) : prepared_;
+  }
+  cotune_status_t Finish() { return api_.progress(plan_, MonotonicNs() + kLongNs, &error_); }
+  bool HasSumOf(int ranks) const {
+    return receive_ == std::vector<float>(receive_.size(), static_cast<float>(ranks));
+  }
+  const cotune_error_t& error() const { return error_; }
+
+ private:
+  const cotune_backend_api_t& api_ = *Tested().api;
+  const cotune_problem_t problem_;
+  std::vector<float> send_;
+  std::vector<float> receive_;
+  cotune_plan_t* plan_ = nullptr;
+  cotune_status_t prepared_ = COTUNE_OK;
+  cotune_error_t error_ = EmptyError();
+};
+
+// The end of the first call would end the second one, too, for the group.
+TEST(FaultsTest, NoCallBeginsWhileOneWithoutElementsIsInFlight) {
+  JobForTest job;
+  RankProcesses ranks(2, [&](int rank) -> std::string {
+    const GroupForTest group(job.host(), "g", rank, {10, 11}, MonotonicNs() + kLongNs);
+    if (group.status() != COTUNE_OK) return group.error().message;
+    cotune_problem_t without_elements = AllReduceProblem(2);
+    without_elements.count = 0;
+    without_elements.bytes = 0;
+    OpenCall empty(group, without_elements, Tested().large);
+    OpenCall usual(group, AllReduceProblem(2), Tested().large);
+    if (cotune_status_t status = empty.Launch(); status != COTUNE_OK) {
+      return Describe(status, empty.error());
+    }
+    const cotune_status_t second = usual.Launch();
+    if (second != COTUNE_INVALID_ARGUMENT) return "two at once: " + Describe(second, usual.error());
+    if (cotune_status_t status = empty.Finish(); status != COTUNE_OK) {
+      return Describe(status, empty.error());
+    }
+    cotune_status_t status = usual.Launch();
+    if (status == COTUNE_OK) status = usual.Finish();
+    if (status != COTUNE_OK) return Describe(status, usual.error());
+    return usual.HasSumOf(2) ? "" : "wrong sum";
+  });
+  EXPECT_EQ(ranks.WaitAll(), "");
+}
+
 }  // namespace
 }  // namespace cotune::backend_test

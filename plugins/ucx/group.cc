@@ -50,12 +50,14 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params,
 
 bool Group::BeginCall(const sdk::CallRecord& call, const RunningCall* running) {
   if (running_ != nullptr) return false;
+  running_ = running;
+  gone_since_ns_ = 0;
+  differs_since_ns_ = 0;
   if (call.count == 0) {
     const uint32_t words[] = {calls_without_elements_, call.digest};
     calls_without_elements_ = static_cast<uint32_t>(XXH64(words, sizeof(words), 0));
     return true;
   }
-  running_ = running;
   ++call_number_;
   NumberedCall& own = calls_[call_number_ % kCallsKept];
   own = {call_number_, call};
@@ -63,8 +65,6 @@ bool Group::BeginCall(const sdk::CallRecord& call, const RunningCall* running) {
   const uint64_t words[] = {digest_, call_number_, own.record.kind, own.record.count,
                             own.record.digest};
   call_tag_ = TagOf({.call = call_number_, .digest = XXH64(words, sizeof(words), 0)});
-  gone_since_ns_ = 0;
-  differs_since_ns_ = 0;
   return true;
 }
 

@@ -76,7 +76,8 @@ class Group {
   }
 
   // One call at a time: false when another one runs. Calls without elements are part of what the
-  // next one with elements is compared by.
+  // next one with elements is compared by; they post nothing, but may wait for what was sent
+  // before.
   bool BeginCall(const sdk::CallRecord& call, const RunningCall* running);
   void EndCall() { running_ = nullptr; }
   // Tag of all messages of the call that runs, but for sender, instance and order.

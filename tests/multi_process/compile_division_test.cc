@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/choice/precompile.h"
+#include "core/testing/empty_plan.h"
 #include "fmt/format.h"
 #include "plugins/cuda/compile/kernel_cache.h"
 #include "tests/multi_process/testing/rank_processes.h"
@@ -22,12 +23,6 @@ using ::testing::SizeIs;
 constexpr int kRanks = 4;
 constexpr int kKernels = 40;
 constexpr int64_t kPatienceNs = 60 * kSecondNs;
-
-class EmptyPlan final : public Plan {
- public:
-  Status Launch(const LaunchArguments&) override { return {}; }
-  Result<bool> Progress(int64_t) override { return true; }
-};
 
 int64_t NowNs(void* /*context*/) {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
