@@ -12,6 +12,10 @@
 namespace cotune {
 namespace {
 
+// Checks take less than this at all but large sizes. A choice that is not checked cannot race, so
+// that a budget of milliseconds leaves none out there.
+constexpr int64_t kChecksMinNs = 100'000'000;
+
 // A choice that was right and has a time needs neither check nor calibration again.
 void TakeOverCheck(const Verdict& earlier, RacingChoice& choice) {
   const bool has_raced =
@@ -68,24 +72,33 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   const SampleRepetitions repetitions(parts_.settings.SampleNs(), buffers.copies(),
                                       problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
+  const int64_t check_begin_ns = steps_.elapsed_ns();
   COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, repetitions, check, calibration));
+  const std::span<RacingChoice> racing = CheckedChoices();
   StartWindow window(parts_.start_mode, parts_.start_window_ns, parts_.exchange.world_size());
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
-  COTUNE_RETURN_IF_ERROR(race.Run(choices_, rules_, budget_ns_, total_budget_ns_));
+  const int64_t checks_ns = race_begin_ns - check_begin_ns;
+  const int64_t total_left_ns =
+      total_budget_ns_ > 0 ? std::max<int64_t>(1, total_budget_ns_ - checks_ns) : 0;
+  COTUNE_RETURN_IF_ERROR(race.Run(racing, rules_, budget_ns_, total_left_ns));
   has_short_samples_ = race.has_short_samples();
 
   CellResult result;
   result.problem = problem;
   result.buffer_copies = buffers.copies();
   // Too few rounds are worth as little as times that vary much.
-  result.is_unsteady = race.is_cut_short();
+  result.is_unsteady = race.is_cut_short() || racing.size() < choices_.size();
   result.start_mode = window.mode();  // by which TieBreak knows how many samples count
-  for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
+  for (const RacingChoice& choice : racing) result.verdicts.push_back(choice.verdict);
+  for (const RacingChoice& choice : std::span(choices_).subspan(racing.size())) {
+    result.refusals.push_back(
+        {choice.verdict.id.text(), "the budget (--budget) ended before its results were checked"});
+  }
   const bool budget_is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - race_begin_ns >= budget_ns_;
   if (!budget_is_spent && TieBreak::IsOf(program, problem, buffers, parts_.device)) {
     TieBreak tie_break(parts_, problem, buffers, steps_, window);
-    COTUNE_RETURN_IF_ERROR(tie_break.Run(choices_, result));
+    COTUNE_RETURN_IF_ERROR(tie_break.Run(racing, result));
   }
   result.start_mode = window.mode();
   result.invalid_rounds = window.invalid_samples();
@@ -94,25 +107,54 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   result.sm_clock_mhz = clocks.sm_clock_mhz;
   result.throttle_reasons = std::move(clocks.throttle_reasons);
   WinnerRecheck recheck(check, SelectionRules::Of(parts_.settings));
-  return recheck.Run(choices_, std::move(result));
+  return recheck.Run(racing, std::move(result));
 }
 
 Status CellBenchmark::CheckAndCalibrate(const Problem& problem,
                                         const SampleRepetitions& repetitions,
                                         CorrectnessCheck& check, Calibration& calibration) {
+  const int64_t begin_ns = steps_.elapsed_ns();
+  // By the time of the job, so that all ranks leave out the same choices.
+  const auto is_budget_spent = [&] {
+    return total_budget_ns_ > 0 &&
+           steps_.elapsed_ns() - begin_ns >= std::max(total_budget_ns_, kChecksMinNs);
+  };
   for (RacingChoice& choice : choices_) {
-    if (choice.has_failed) continue;
-    if (choice.is_checked) {
-      choice.verdict.repetitions = repetitions.CallsFor(choice.call_ns);
-      continue;
-    }
-    if (parts_.note_attempt != nullptr) parts_.note_attempt(problem, &choice.caller->id());
-    if (Status checked = check.Run(choice, CheckBy::kCall); !checked) return checked;
-    if (choice.has_failed) continue;
-    if (Status calibrated = calibration.Run(choice); !calibrated) return calibrated;
+    if (!choice.is_checked || choice.has_failed) continue;
+    choice.verdict.repetitions = repetitions.CallsFor(choice.call_ns);
+  }
+  // The default and one choice that works are checked whatever the budget is: a cell of which no
+  // choice works ends the tune with an error.
+  const auto works = [](const RacingChoice& choice) {
+    return choice.is_checked && !choice.has_failed;
+  };
+  for (RacingChoice& choice : choices_) {
+    if (choice.has_failed || choice.is_checked) continue;
+    if (is_budget_spent() && !choice.verdict.is_default) continue;
+    COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(choice, problem, check, calibration));
+  }
+  for (RacingChoice& choice : choices_) {
+    if (choice.has_failed || choice.is_checked) continue;
+    if (std::any_of(choices_.begin(), choices_.end(), works)) break;
+    COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(choice, problem, check, calibration));
   }
   if (parts_.note_attempt != nullptr) parts_.note_attempt(problem, nullptr);
   return {};
+}
+
+Status CellBenchmark::CheckAndCalibrate(RacingChoice& choice, const Problem& problem,
+                                        CorrectnessCheck& check, Calibration& calibration) {
+  if (parts_.note_attempt != nullptr) parts_.note_attempt(problem, &choice.caller->id());
+  COTUNE_RETURN_IF_ERROR(check.Run(choice, CheckBy::kCall));
+  choice.is_checked = true;
+  return choice.has_failed ? Status{} : calibration.Run(choice);
+}
+
+std::span<RacingChoice> CellBenchmark::CheckedChoices() {
+  const auto unchecked = std::stable_partition(
+      choices_.begin(), choices_.end(),
+      [](const RacingChoice& choice) { return choice.is_checked || choice.has_failed; });
+  return std::span(choices_).first(static_cast<size_t>(unchecked - choices_.begin()));
 }
 
 }  // namespace cotune

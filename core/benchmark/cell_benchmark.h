@@ -31,8 +31,9 @@ class CellBenchmark {
  public:
   // heat: whether another race of the cell follows. earlier: the verdicts of the race before, whose
   // choices were checked and calibrated by it. budget_ns, total_budget_ns: measuring time of
-  // this cell, and of all cells that are left, as in RaceLoop. `label` starts the names of its
-  // steps.
+  // this cell, and of all cells that are left, as in RaceLoop; the second one also counts for
+  // checks, and choices that it leaves no time to check are among the refusals of the result.
+  // `label` starts the names of its steps.
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
                 std::string label, Heat heat, std::span<const Verdict> earlier, int64_t budget_ns,
                 int64_t total_budget_ns = 0);
@@ -59,6 +60,10 @@ class CellBenchmark {
   // Both for each choice in turn, because the first launch of a choice is noted in the journal.
   Status CheckAndCalibrate(const Problem& problem, const SampleRepetitions& repetitions,
                            CorrectnessCheck& check, Calibration& calibration);
+  Status CheckAndCalibrate(RacingChoice& choice, const Problem& problem, CorrectnessCheck& check,
+                           Calibration& calibration);
+  // Moves the choices that the budget left unchecked behind the others. Returns the others.
+  std::span<RacingChoice> CheckedChoices();
 
   const BenchmarkParts parts_;
   const RaceRules rules_;

@@ -24,7 +24,7 @@ struct RacingChoice {
   // One call of the calibration's sample by the spans of all ranks; 0: it had no untimed call.
   int64_t warm_ns = 0;
   int64_t warm_skew_ns = 0;  // between the ranks' starts in it
-  bool is_checked = false;   // and calibrated by an earlier heat of the cell
+  bool is_checked = false;   // and calibrated, by this heat of the cell or an earlier one
   // Its samples in a race, of one call each, begin with an untimed call, as those of several do.
   bool adds_untimed_call = false;
   // The calls of a sample and their number; made when they are first needed.

@@ -36,6 +36,14 @@ bool IsAmong(std::span<const SlowChoice> slow, const ChoiceId& id) {
                      [&](const SlowChoice& each) { return each.refusal.choice == id.text(); });
 }
 
+// Returns whether the cell has a verdict or a refusal of the choice.
+bool IsNamed(const CellResult& cell, const std::string& choice) {
+  return std::any_of(cell.verdicts.begin(), cell.verdicts.end(),
+                     [&](const Verdict& each) { return each.id.text() == choice; }) ||
+         std::any_of(cell.refusals.begin(), cell.refusals.end(),
+                     [&](const Refusal& each) { return each.choice == choice; });
+}
+
 // Returns why a choice wins in a cell that has short samples alone.
 std::string WhyShortSamplesWin(const Winner& winner) {
   return fmt::format(
@@ -121,8 +129,12 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   }
   cell->callers.clear();
   cell->slow_callers.clear();
+  const std::vector<Refusal> unchecked = std::move(decided->cell.refusals);
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   for (SlowChoice& each : slow) decided->cell.refusals.push_back(std::move(each.refusal));
+  for (const Refusal& refusal : unchecked) {
+    if (!IsNamed(decided->cell, refusal.choice)) decided->cell.refusals.push_back(refusal);
+  }
   for (Refusal& refusal : node.RefuseSetAside(size_hint_bytes, decided->cell.verdicts)) {
     decided->cell.refusals.push_back(std::move(refusal));
   }

@@ -47,6 +47,60 @@ TEST(LimitsOfTuneTest, ABudgetIsForAllNodesInImmediateModeToo) {
   }
 }
 
+// A tune of one large size: each check takes 300 ms.
+Tune TuneWithLongChecks(std::vector<ScriptedChoice> choices, int64_t budget_ns) {
+  Tune tune;
+  tune.choices = [choices](int) { return choices; };
+  tune.node_sizes = {{1024}};
+  tune.settings.budget_ns = budget_ns;
+  tune.on_step = [](int, std::string_view step, int64_t) -> int64_t {
+    return step.find(" check ") == std::string_view::npos ? 0 : 300'000'000;
+  };
+  return tune;
+}
+
+std::vector<std::string> RacedIn(const CellResult& cell) {
+  std::vector<std::string> names;
+  for (const Verdict& verdict : cell.verdicts) names.push_back(verdict.id.text());
+  return names;
+}
+
+TEST(LimitsOfTuneTest, ChoicesThatTheBudgetLeavesNoTimeToCheckDoNotRace) {
+  std::vector<ScriptedChoice> choices = {Scripted("a", 1000), Scripted("b", 900),
+                                         Scripted("c", 800),  Scripted("d", 700),
+                                         Scripted("e", 600),  Scripted("f", 500)};
+  choices.back().is_default = true;
+  for (const RankView& view : RunTune(TuneWithLongChecks(choices, 800'000'000))) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->unsteady_cells, 1) << "the next tune measures the others as well";
+    ASSERT_EQ(view.cells.size(), 1u);
+    EXPECT_THAT(RacedIn(view.cells[0]),
+                ElementsAre("scripted/a", "scripted/b", "scripted/c", "scripted/f"));
+    ASSERT_EQ(view.cells[0].refusals.size(), 2u);
+    EXPECT_EQ(view.cells[0].refusals[0].choice, "scripted/d");
+    EXPECT_EQ(view.cells[0].refusals[1].choice, "scripted/e");
+    EXPECT_THAT(view.cells[0].refusals[0].reason, HasSubstr("--budget"));
+  }
+}
+
+TEST(LimitsOfTuneTest, AChoiceThatWorksIsCheckedWhateverTheBudgetIs) {
+  std::vector<ScriptedChoice> choices = {Scripted("a", 1000), Scripted("b", 900),
+                                         Scripted("c", 800), Scripted("d", 700),
+                                         Scripted("e", 600)};
+  for (const size_t wrong : {0u, 1u, 4u}) choices[wrong].wrong_on_rank = 1;
+  choices.back().is_default = true;
+  for (const RankView& view : RunTune(TuneWithLongChecks(choices, 1))) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 1);
+    ASSERT_EQ(view.cells.size(), 1u);
+    EXPECT_THAT(RacedIn(view.cells[0]),
+                ElementsAre("scripted/a", "scripted/b", "scripted/c", "scripted/e"));
+    EXPECT_GT(view.cells[0].verdicts[2].median_ns, 0);
+    ASSERT_EQ(view.cells[0].refusals.size(), 1u);
+    EXPECT_EQ(view.cells[0].refusals[0].choice, "scripted/d");
+  }
+}
+
 TEST(LimitsOfTuneTest, RanksThatOftenStartLateAreToldOnce) {
   for (const bool is_deferred : {true, false}) {
     Tune tune;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "core/selection/standings.h"
@@ -85,7 +86,8 @@ std::optional<TimedChoice> BestUnfused(const CellResult& cell, const ChoiceId& w
 
 CellResult JoinHeats(CellResult first, CellResult second) {
   CellResult joined = std::move(second);
-  joined.refusals = std::move(first.refusals);
+  joined.refusals.insert(joined.refusals.begin(), std::make_move_iterator(first.refusals.begin()),
+                         std::make_move_iterator(first.refusals.end()));
   joined.invalid_rounds += first.invalid_rounds;
   const size_t of_second = joined.verdicts.size();
   for (Verdict& verdict : first.verdicts) {
