@@ -265,6 +265,23 @@ TEST_F(BadInputTest, ADatabaseThatATuneIsWritingIsWaitedFor) {
   EXPECT_FALSE(std::filesystem::exists(database_));
 }
 
+TEST_F(BadInputTest, ATuneIntoADatabaseThatIsThereIsNamed) {
+  ASSERT_EQ(TuneSmall(database_).exit_code, 0);
+  const std::vector<std::vector<std::string>> commands = {
+      {"db", "show", database_}, {"explain", "all_reduce", "1K", "f32", "--db", database_}};
+  for (const std::vector<std::string>& command : commands) {
+    const ProgramEnd before = Run(command);
+    EXPECT_EQ(before.exit_code, 0) << before.err;
+    EXPECT_EQ(before.err, "");
+    const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
+    const ProgramEnd during = Run(command);
+    EXPECT_EQ(during.exit_code, 0) << during.err;
+    EXPECT_EQ(during.err, "cotune: note: process " + std::to_string(getpid()) + " is tuning into " +
+                              database_ + "; results of before are shown\n");
+    EXPECT_EQ(during.out, before.out);
+  }
+}
+
 // Without --db a missing database is no error of `explain`.
 TEST_F(BadInputTest, ExplainNamesTheTuneOfTheUsualDatabase) {
   const std::vector<std::string> explain = {"explain", "broadcast", "1K", "f32"};

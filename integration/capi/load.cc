@@ -1,6 +1,9 @@
 // The table of a group from a tuned database: when the group is created, and by cotune_load.
+#include <unistd.h>
+
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "core/base/counted.h"
@@ -168,6 +171,12 @@ Found LookFor(const cotune_group& group) {
   return found;
 }
 
+// Groups of one process may tune while it creates others: only another one's tune is news.
+std::string TuneOfOtherProcess(const std::string& path) {
+  std::string text = RunningTuneText(path, "used");
+  return text.starts_with(fmt::format("process {} ", getpid())) ? "" : text;
+}
+
 }  // namespace
 
 Status LoadAtCreation(cotune_group& group, bool is_split) {
@@ -194,6 +203,9 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
     if (job.rank() != 0) return {};
     group.database = std::move(found.database);
     SetTableText(group, *group.database_place);
+    const std::string running_tune = TuneOfOtherProcess(*group.database_place);
+    if (!running_tune.empty()) group.table_text += "; " + running_tune;
+    if (!running_tune.empty() && !is_split) group.table_severity = Severity::kWarning;
     return {};
   }
   if (!used && LeavesDoubt(used.error().code)) return used;
