@@ -144,6 +144,23 @@ TEST(ExplanationTest, ASizeBeyondTheMeasuredOnesSaysSo) {
   EXPECT_NE(below.find("  note: nothing below 4K was measured"), std::string::npos) << below;
 }
 
+TEST(ExplanationTest, AnEntryOfSizeZeroExplainsNoOtherSize) {
+  const DatabaseEntry of_zero = EntryForTest(0);
+  TunedDatabase database;
+  database.Put(of_zero);
+  const Explanation alone = Explain(database, "x", Asked(1024), of_zero.fingerprint).value();
+  EXPECT_FALSE(alone.range.has_value());
+  EXPECT_EQ(alone.misses,
+            std::vector<std::string>{
+                "an entry is for calls of 0 bytes, which shows nothing about other sizes"});
+  database.Put(EntryForTest(1024));
+  const Explanation beside = Explain(database, "x", Asked(512), of_zero.fingerprint).value();
+  ASSERT_TRUE(beside.entry.has_value());
+  EXPECT_EQ(beside.entry->cell.problem.count, 1024u);
+  ASSERT_EQ(beside.notes.size(), 1u);
+  EXPECT_TRUE(beside.notes[0].starts_with("nothing below 4K was measured")) << beside.notes[0];
+}
+
 TEST(ExplanationTest, SymmetricBuffersAreExplainedAsTheyAreDispatched) {
   const Fingerprint here = EntryForTest(1).fingerprint;
   const auto symmetric = [](uint64_t count) {

@@ -29,7 +29,12 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
                    const std::string& path) {
   std::set<int32_t> other_sizes;
   std::optional<Miss> nearest;
+  bool has_empty_call = false;
   for (const DatabaseRow& row : database.rows()) {
+    if (row.problem.bytes() == 0) {
+      has_empty_call = true;
+      continue;
+    }
     if (row.problem.cls.world_size != world_size) {
       other_sizes.insert(row.problem.cls.world_size);
       continue;
@@ -59,6 +64,8 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
     error.what = fmt::format("nothing is tuned for {}, only for groups of {}", ranks(world_size),
                              fmt::join(other_sizes, ", "));
     error.next_step = "tune on " + ranks(world_size);
+  } else if (has_empty_call) {
+    error.what = "all entries are for calls of 0 bytes, which show nothing about other sizes";
   } else {
     error.what = database.empty() ? "the database has no entries"
                                   : "no entry names a winner whose backend took part";
