@@ -337,6 +337,13 @@ TEST_F(BadInputTest, NoPluginAtAll) {
                                "cotune_host.so; name the folder that holds cotune_host.so by "
                                "COTUNE_PLUGIN_PATH or the setting plugin_path";
   ExpectError({"tune"}, 3, "environment", {"no backend can be used: " + searched});
+  // The variable is not to blame for a flag.
+  const ProgramEnd flag = Run({"tune", "--plugin-path", folder_.path() + "/missing"});
+  EXPECT_EQ(flag.exit_code, 3);
+  EXPECT_NE(flag.err.find("(" + folder_.path() + "/missing): No such file or directory; check "),
+            std::string::npos)
+      << flag.err;
+  EXPECT_EQ(flag.err.find("set COTUNE_PLUGIN_PATH"), std::string::npos) << flag.err;
   const ProgramEnd empty = Run({"plugin", "list"});
   EXPECT_NE(empty.err.find("(environment): " + searched), std::string::npos) << empty.err;
   const ProgramEnd examined = Run({"doctor"});
