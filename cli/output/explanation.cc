@@ -80,6 +80,18 @@ std::string BeyondMeasuredText(const MeasuredSizes& sizes, uint64_t asked_bytes)
       FormatSizeBytes(asked_bytes));
 }
 
+// The class of a row, with the operations of its program where its text is known.
+std::string ClassOfRowText(const DatabaseRow& row) {
+  const ProblemClass& cls = row.problem.cls;
+  if (cls.program_digest == 0) return ClassText(cls);
+  std::string program = ProgramText(cls.program_digest);
+  if (row.program_text != nullptr) {
+    const Result<ProgramGraph> graph = ProgramGraph::Parse(*row.program_text);
+    if (graph) program = ProgramText(*graph);
+  }
+  return fmt::format("{}, by its {}", program, ClassText(cls));
+}
+
 std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem& asked,
                                     const Fingerprint& here) {
   std::set<std::string> invalid;
@@ -95,9 +107,7 @@ std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem
     } else if (SameKey(row, asked)) {
       other_shapes.insert(row.problem.cls.world_size);
     } else if (row.problem.cls.collective == asked.cls.collective) {
-      const uint64_t digest = row.problem.cls.program_digest;
-      other_classes.insert((digest == 0 ? "" : ProgramText(digest) + ", by its ") +
-                           ClassText(row.problem.cls));
+      other_classes.insert(ClassOfRowText(row));
     }
   }
   std::vector<std::string> misses;

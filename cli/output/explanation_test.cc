@@ -279,6 +279,27 @@ TEST(ExplanationTest, AnotherShapeOrClassSaysWhatThereIs) {
             std::vector<std::string>{"the database is empty"});
 }
 
+TEST(ExplanationTest, AnEntryOfAProgramIsNamedWithItsOperations) {
+  DatabaseEntry entry = EntryForTest(1024);
+  entry.cell.problem.cls.program_digest = 0xabc;
+  const std::string tail = ", by its all_reduce sum f32, 4 ranks, host memory, out of place";
+  TunedDatabase database;
+  database.Put(entry);
+  EXPECT_EQ(Explain(database, "x", Asked(1024), entry.fingerprint)->misses,
+            std::vector<std::string>{"an entry is for program 0000000000000abc" + tail});
+  const ProgramGraph graph =
+      ProgramGraph::Parse("%x = input f32 [R, 8]; %s = all_reduce sum %x; %y = relu %s; return %y")
+          .value();
+  entry.cell.problem.cls.program_digest = graph.digest();
+  entry.program_text = graph.ToText();
+  TunedDatabase of_known;
+  of_known.Put(entry);
+  const std::vector<std::string> misses =
+      Explain(of_known, "x", Asked(1024), entry.fingerprint)->misses;
+  ASSERT_EQ(misses.size(), 1u);
+  EXPECT_TRUE(misses[0].ends_with(": all_reduce + relu" + tail)) << misses[0];
+}
+
 TEST(ExplanationTest, EachFateHasItsReason) {
   const DatabaseEntry entry = EntryForTest(1024);
   const std::vector<Verdict>& verdicts = entry.cell.verdicts;
