@@ -265,6 +265,23 @@ TEST_F(BadInputTest, ADatabaseThatATuneIsWritingIsWaitedFor) {
   EXPECT_FALSE(std::filesystem::exists(database_));
 }
 
+TEST_F(BadInputTest, ATuneIntoADatabaseThatIsThereIsNamed) {
+  ASSERT_EQ(TuneSmall(database_).exit_code, 0);
+  const std::vector<std::vector<std::string>> commands = {
+      {"db", "show", database_}, {"explain", "all_reduce", "1K", "f32", "--db", database_}};
+  for (const std::vector<std::string>& command : commands) {
+    const ProgramEnd before = Run(command);
+    EXPECT_EQ(before.exit_code, 0) << before.err;
+    EXPECT_EQ(before.err, "");
+    const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
+    const ProgramEnd during = Run(command);
+    EXPECT_EQ(during.exit_code, 0) << during.err;
+    EXPECT_EQ(during.err, "cotune: note: process " + std::to_string(getpid()) + " is tuning into " +
+                              database_ + "; results of before are shown\n");
+    EXPECT_EQ(during.out, before.out);
+  }
+}
+
 // Without --db a missing database is no error of `explain`.
 TEST_F(BadInputTest, ExplainNamesTheTuneOfTheUsualDatabase) {
   const std::vector<std::string> explain = {"explain", "broadcast", "1K", "f32"};
@@ -320,6 +337,13 @@ TEST_F(BadInputTest, NoPluginAtAll) {
                                "cotune_host.so; name the folder that holds cotune_host.so by "
                                "COTUNE_PLUGIN_PATH or the setting plugin_path";
   ExpectError({"tune"}, 3, "environment", {"no backend can be used: " + searched});
+  // The variable is not to blame for a flag.
+  const ProgramEnd flag = Run({"tune", "--plugin-path", folder_.path() + "/missing"});
+  EXPECT_EQ(flag.exit_code, 3);
+  EXPECT_NE(flag.err.find("(" + folder_.path() + "/missing): No such file or directory; check "),
+            std::string::npos)
+      << flag.err;
+  EXPECT_EQ(flag.err.find("set COTUNE_PLUGIN_PATH"), std::string::npos) << flag.err;
   const ProgramEnd empty = Run({"plugin", "list"});
   EXPECT_NE(empty.err.find("(environment): " + searched), std::string::npos) << empty.err;
   const ProgramEnd examined = Run({"doctor"});

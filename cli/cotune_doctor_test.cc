@@ -102,6 +102,18 @@ TEST_F(DoctorTest, ATuneIntoADatabaseThatIsNotThereYetIsNamed) {
   EXPECT_EQ(running["next_step"], "wait until it ends");
 }
 
+TEST_F(DoctorTest, ATuneIntoADatabaseThatIsThereIsNamed) {
+  ASSERT_EQ(TuneSmall(database_).exit_code, 0);
+  EXPECT_EQ(Find(Findings(0), "database")["details"].dump().find("is tuning into"),
+            std::string::npos);
+  const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
+  const nlohmann::json running = Find(Findings(0), "database");
+  ExpectFinding(running, "note", "entries are valid here");
+  EXPECT_EQ(running["details"][0], "process " + std::to_string(getpid()) + " is tuning into " +
+                                       database_ + "; results of before are counted");
+  EXPECT_EQ(running["next_step"], "wait until that tune ends");
+}
+
 TEST_F(DoctorTest, DescribesTheGpusOfADriver) {
   UseFakeDriver();
   environment_["CUDA_VISIBLE_DEVICES"] = "0,1,2,3,4,5,6,7";

@@ -38,6 +38,15 @@ std::vector<std::string> ChildrenOf(pid_t parent) {
   return children;
 }
 
+bool KillRank(pid_t parent, const std::string& rank) {
+  for (const std::string& child : ChildrenOf(parent)) {
+    const std::vector<std::string> variables = EnvironmentOf(child);
+    if (std::count(variables.begin(), variables.end(), "COTUNE_RANK=" + rank) != 1) continue;
+    return kill(static_cast<pid_t>(std::stol(child)), SIGKILL) == 0;
+  }
+  return false;
+}
+
 class RanksTest : public CotuneProgramTest {};
 
 const std::vector<std::string> kSwitches = {
@@ -125,23 +134,37 @@ TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
 }
 
 TEST_F(RanksTest, ARankThatIsKilledInATuneLeavesTheCellsThatAreMeasured) {
-  ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
-                          "4:4096:+4", "--db", database_}),
-                 environment_);
-  ASSERT_TRUE(run.WaitForError("[2/1024]"));
-  for (const std::string& child : ChildrenOf(run.pid())) {
-    const std::vector<std::string> variables = EnvironmentOf(child);
-    const bool is_rank_1 = std::count(variables.begin(), variables.end(), "COTUNE_RANK=1") == 1;
-    if (is_rank_1) {
-      ASSERT_EQ(kill(static_cast<pid_t>(std::stol(child)), SIGKILL), 0);
-    }
+  for (const char* const rank : {"1", "0"}) {
+    std::filesystem::remove(database_ + ".journal");
+    ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
+                            "4:4096:+4", "--db", database_, "--json"}),
+                   environment_);
+    ASSERT_TRUE(run.WaitForError("[2/1024]"));
+    ASSERT_TRUE(KillRank(run.pid(), rank));
+    const ProgramEnd end = run.Wait();
+    EXPECT_EQ(end.exit_code, 5) << end.err;
+    // The loss is one error, and one line has the end of the process.
+    EXPECT_EQ(Count(end.err, " died"), *rank == '1' ? 1u : 0u) << end.err;
+    EXPECT_EQ(Count(end.err, "error 5 (rank_lost): rank " + std::string(rank)), 1u) << end.err;
+    EXPECT_EQ(Count(end.err, "was ended by SIGKILL (Killed)"), 1u) << end.err;
+    EXPECT_EQ(Count(end.err,
+                    " kept in " + database_ + ".journal, and the next tune continues from there\n"),
+              1u)
+        << end.err;
+    EXPECT_EQ(Document(end)["error"]["ranks"], nlohmann::json({std::stoi(rank)})) << end.out;
   }
+}
+
+TEST_F(RanksTest, ARankThatIsKilledInABenchLeavesNothing) {
+  ProgramRun run(
+      Command({"bench", "--ranks", "2", "--collective", "all_reduce", "--sizes", "4:4096:+4"}),
+      environment_);
+  ASSERT_TRUE(run.WaitForError("[2/1024]"));
+  ASSERT_TRUE(KillRank(run.pid(), "0"));
   const ProgramEnd end = run.Wait();
   EXPECT_EQ(end.exit_code, 5) << end.err;
-  EXPECT_NE(end.err.find(" measured cells are kept in " + database_ +
-                         ".journal, and the next tune continues from there"),
-            std::string::npos)
-      << end.err;
+  EXPECT_EQ(Count(end.err, "was ended by SIGKILL (Killed)"), 1u) << end.err;
+  EXPECT_EQ(Count(end.err, "kept"), 0u) << end.err;
 }
 
 TEST_F(RanksTest, ARankThatIsStoppedIsNamedWhileItIsWaitedFor) {

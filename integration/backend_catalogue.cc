@@ -320,7 +320,7 @@ Error BackendCatalogue::WhyNone(const std::vector<Refusal>& group_refusals) cons
                "no backend can be used",
                "",
                reasons,
-               group_refusals.empty() ? "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH"
+               group_refusals.empty() ? "`cotune plugin list` has the reason of each plugin"
                                       : "mend what is named, or choose another backend: --backend",
                {}};
 }

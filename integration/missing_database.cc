@@ -21,6 +21,12 @@ UnfinishedTune FindUnfinishedTune(const std::string& database_path) {
           fmt::format("a tune that was ended has left {}: run it again to go on from it", journal)};
 }
 
+std::string RunningTuneText(const std::string& database_path, std::string_view use) {
+  const std::string holder = DatabaseLock::FindHolder(database_path);
+  if (holder.empty()) return "";
+  return fmt::format("{} is tuning into {}; results of before are {}", holder, database_path, use);
+}
+
 Error ExplainMissing(Error error, const std::string& database_path) {
   const bool is_missing = error.code == ErrorCode::kEnvironment &&
                           access(database_path.c_str(), F_OK) != 0 && errno == ENOENT;

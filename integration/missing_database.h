@@ -1,8 +1,10 @@
-// The reason for which a tuned database is not there yet: a tune that runs, or one that was ended.
+// The tune that explains a tuned database: one that runs, or one that was ended before it was
+// saved.
 #ifndef COTUNE_INTEGRATION_MISSING_DATABASE_H_
 #define COTUNE_INTEGRATION_MISSING_DATABASE_H_
 
 #include <string>
+#include <string_view>
 
 #include "core/base/status.h"
 
@@ -14,6 +16,10 @@ struct UnfinishedTune {
   std::string next_step;  // to wait, or to continue from the journal
 };
 UnfinishedTune FindUnfinishedTune(const std::string& database_path);
+
+// "process 1234 is tuning into FILE; results of before are shown", for a database that is there; ""
+// if no process tunes into it. `use` is what the reader does with them, here "shown".
+std::string RunningTuneText(const std::string& database_path, std::string_view use);
 
 // The error of loading a tuned database, with the tune that explains it if the file is not there.
 Error ExplainMissing(Error error, const std::string& database_path);

@@ -82,5 +82,18 @@ TEST_F(MissingDatabaseTest, OtherErrorsAndFilesThatAreThereKeepTheirText) {
   EXPECT_EQ(Text(), plain);
 }
 
+TEST_F(MissingDatabaseTest, ATuneIntoADatabaseThatIsThereIsNamedWhileItRuns) {
+  std::ofstream(path_) << "";
+  std::ofstream(path_ + ".journal") << "";
+  EXPECT_EQ(RunningTuneText(path_, "shown"), "");
+  {
+    const DatabaseLock lock = DatabaseLock::Acquire(path_).value();
+    EXPECT_EQ(RunningTuneText(path_, "shown"), "process " + std::to_string(getpid()) +
+                                                   " is tuning into " + path_ +
+                                                   "; results of before are shown");
+  }
+  EXPECT_EQ(RunningTuneText(path_, "shown"), "");
+}
+
 }  // namespace
 }  // namespace cotune

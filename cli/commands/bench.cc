@@ -112,7 +112,7 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
     if (const Status trace = CheckTraceFile(flags.trace); !trace) {
       return console.PrintError(trace.error());
     }
-    return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
+    return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, false, process);
   }
   return TuneAsRank(**context, *settings, flags.plugins,
                     RankWork{.selection = *selection, .memory = *memory, .trace_path = flags.trace},

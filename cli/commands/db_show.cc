@@ -29,7 +29,9 @@ Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
   COTUNE_TRY(const std::unique_ptr<Job> job, JoinAlone(settings, flags.plugins, memory, process));
   const std::string& asked = flags.file.empty() ? settings.values.database : flags.file;
   COTUNE_TRY(std::string path, DatabasePath(asked, process.environment, job->fingerprint()));
+  const std::string running_tune = RunningTuneText(path, "shown");
   const Result<TunedDatabase> database = TunedDatabase::Load(path);
+  if (database) process.console.Note(running_tune);
   if (!database) return tl::make_unexpected(ExplainMissing(database.error(), path));
   COTUNE_TRY(std::vector<DatabaseEntry> entries, database->entries());
   Shown shown{std::move(path), {}};

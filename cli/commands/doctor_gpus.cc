@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cli/commands/doctor.h"
-#include "cli/output/number_text.h"
+#include "core/base/memory_text.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "gpu/driver/cuda_driver.h"

@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "cli/commands/doctor.h"
-#include "cli/output/number_text.h"
 #include "core/base/counted.h"
+#include "core/base/memory_text.h"
 #include "fmt/format.h"
 
 namespace cotune::cli {

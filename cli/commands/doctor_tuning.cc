@@ -142,6 +142,7 @@ void CheckDatabase(const Job& job, Checkup& checkup) {
     }
     return;
   }
+  const std::string running_tune = RunningTuneText(*path, "counted");
   const Result<TunedDatabase> database = TunedDatabase::Load(*path);
   if (!database) return AddError(subject, database.error(), checkup);
   std::set<std::string> misses;
@@ -158,7 +159,10 @@ void CheckDatabase(const Job& job, Checkup& checkup) {
       "{}: {} of {} entries are valid here, {}", *path, valid, database->size(),
       why_not_writable.empty() ? "writable" : "not writable (" + why_not_writable + ")");
   std::vector<std::string> details(misses.begin(), misses.end());
-  if (valid == 0) {
+  if (!running_tune.empty()) {
+    details.insert(details.begin(), running_tune);
+    checkup.Note(subject, text, "wait until that tune ends", std::move(details));
+  } else if (valid == 0) {
     checkup.Note(subject, text, "cotune tune", std::move(details));
   } else if (!why_not_writable.empty()) {
     checkup.Note(subject, text, "a tune of anything new needs another file: --db",

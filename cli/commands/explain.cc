@@ -166,8 +166,10 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const Fingerprint& here = job->fingerprint();
   const std::string& asked = settings.values.database;
   COTUNE_TRY(const std::string path, DatabasePath(asked, process.environment, here));
+  const std::string running_tune = RunningTuneText(path, "shown");
   Result<TunedDatabase> database = TunedDatabase::Load(path);
   const bool has_database = database.has_value();
+  if (has_database) process.console.Note(running_tune);
   std::string unfinished_tune;
   if (!database) {
     // A machine that was never tuned is no error: the answer is that the default runs.

@@ -7,10 +7,10 @@
 
 #include "cli/commands/commands.h"
 #include "cli/output/json_output.h"
-#include "cli/output/number_text.h"
 #include "cli/output/text_table.h"
 #include "cli/session/lone_job.h"
 #include "cli/session/rank_session.h"
+#include "core/base/memory_text.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/plugin_scan.h"

@@ -87,7 +87,7 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
     if (const Status trace = CheckTraceFile(flags.trace); !trace) {
       return console.PrintError(trace.error());
     }
-    return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
+    return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, true, process);
   }
   const RankWork work{.selection = *selection,
                       .memory = *memory,

@@ -358,6 +358,25 @@ tl::unexpected<Error> Usage(std::string what, const std::string& command, std::s
               fmt::format("see `{} --help`", full));
 }
 
+tl::unexpected<Error> ValueOfForce(std::string_view value, const std::string& command) {
+  return Usage(fmt::format("--force takes no value, and \"{}\" is given", value), command,
+               "did you mean --force-choice? --force measures again");
+}
+
+// The text "Could not convert: --json = 3" of the parser, in the words of the other errors.
+tl::unexpected<Error> ParserError(std::string_view text, const std::string& command) {
+  constexpr std::string_view kBegin = "Could not convert: ";
+  constexpr std::string_view kBetween = " = ";
+  const size_t between = text.find(kBetween);
+  if (!text.starts_with(kBegin) || between == std::string_view::npos) {
+    return Usage(std::string(text), command, "");
+  }
+  const std::string_view flag = text.substr(kBegin.size(), between - kBegin.size());
+  const std::string_view value = text.substr(between + kBetween.size());
+  if (flag == "--force") return ValueOfForce(value, command);
+  return Usage(fmt::format("\"{}\" is no value of {}", value, flag), command, "");
+}
+
 // Every word that no flag, argument or command took.
 Status CheckExtras(const CLI::App& app) {
   std::string name;
@@ -384,8 +403,7 @@ Status CheckExtras(const CLI::App& app) {
                  KnownText(typed, CommandNames(*command)));
   }
   if (name == "tune" && first.find('=') != std::string::npos && command->count("--force") > 0) {
-    return Usage(fmt::format("--force takes no value, and \"{}\" is given", first), name,
-                 "did you mean --force-choice? --force measures again");
+    return ValueOfForce(first, name);
   }
   // `tune --in-place` takes a value, and that of `explain` does not.
   const bool is_place = typed == "yes" || typed == "no" || typed == "both";
@@ -492,7 +510,7 @@ Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) 
     if (!extras && extras.error().what.starts_with("unknown flag")) {
       return Propagate(CheckExtras(parsing.app));
     }
-    return Usage(error.what(), name, "");
+    return ParserError(error.what(), name);
   }
   ChosenCommand(parsing.app, name);
   if (parsing.version && name.empty() && parsing.app.remaining(true).empty()) {

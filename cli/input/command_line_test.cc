@@ -192,6 +192,7 @@ TEST(CommandLineTest, WrongValuesAndMissingOnesAreUsageErrors) {
   const Error force = ErrorOf({"tune", "--force", "all_reduce=host/ring"});
   EXPECT_EQ(force.what, "--force takes no value, and \"all_reduce=host/ring\" is given");
   EXPECT_EQ(force.cause, "did you mean --force-choice? --force measures again");
+  EXPECT_EQ(ErrorOf({"tune", "--force=all_reduce=host/ring"}).ToText(), force.ToText());
   const Error place = ErrorOf({"explain", "all_reduce", "64K", "f32", "--in-place", "yes"});
   EXPECT_EQ(place.what, "--in-place takes no value, and \"yes\" is given");
   EXPECT_EQ(place.cause,

@@ -42,8 +42,9 @@ void Console::OnEvent(const Event& event) {
   const auto has = [&](const char* words) { return text.find(words) != std::string_view::npos; };
   if (!missing_ranks_hint_.empty() && has("not joined the job yet")) {
     Warn(fmt::format("{}; {}", text, missing_ranks_hint_));
-  } else if (!missing_ranks_hint_.empty() && has("did not come to the rendezvous")) {
-    // The error that ends the command has the same text.
+  } else if (event.severity == Severity::kError &&
+             (has(" died: ") || has("did not come to the rendezvous"))) {
+    // The error that ends the command has the same text, and names what is kept.
   } else if (event.severity >= Severity::kWarning) {
     Warn(text);
   } else if (flags_.verbose) {

@@ -24,7 +24,8 @@ class Console final : public EventSink {
         flags_(flags),
         use_color_(use_color) {}
 
-  // Lines of a job, from any thread: warnings, and with -v all others.
+  // Lines of a job, from any thread: warnings, and with -v all others. The loss of a rank is left
+  // to the error that ends the command.
   void OnEvent(const Event& event) override;
 
   const OutputFlags& flags() const { return flags_; }

@@ -51,7 +51,7 @@ MeasuredSizes SizesMeasuredFor(const TunedDatabase& database, const Problem& ask
                                const Fingerprint& here) {
   MeasuredSizes sizes{UINT64_MAX, 0};
   for (const DatabaseRow& row : database.rows()) {
-    if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
+    if (!SameKey(row, asked) || !SameGroupShape(row, asked) || row.problem.bytes() == 0) continue;
     if (WhyNotValid(*row.fingerprint, *row.winner, here)) continue;
     sizes.smallest_bytes = std::min(sizes.smallest_bytes, row.problem.bytes());
     sizes.largest_bytes = std::max(sizes.largest_bytes, row.problem.bytes());
@@ -80,21 +80,34 @@ std::string BeyondMeasuredText(const MeasuredSizes& sizes, uint64_t asked_bytes)
       FormatSizeBytes(asked_bytes));
 }
 
+// The class of a row, with the operations of its program where its text is known.
+std::string ClassOfRowText(const DatabaseRow& row) {
+  const ProblemClass& cls = row.problem.cls;
+  if (cls.program_digest == 0) return ClassText(cls);
+  std::string program = ProgramText(cls.program_digest);
+  if (row.program_text != nullptr) {
+    const Result<ProgramGraph> graph = ProgramGraph::Parse(*row.program_text);
+    if (graph) program = ProgramText(*graph);
+  }
+  return fmt::format("{}, by its {}", program, ClassText(cls));
+}
+
 std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem& asked,
                                     const Fingerprint& here) {
   std::set<std::string> invalid;
   std::set<int32_t> other_shapes;
   std::set<std::string> other_classes;
+  bool has_empty_call = false;
   for (const DatabaseRow& row : database.rows()) {
-    if (SameKey(row, asked) && SameGroupShape(row, asked)) {
+    if (SameKey(row, asked) && row.problem.bytes() == 0) {
+      has_empty_call = true;
+    } else if (SameKey(row, asked) && SameGroupShape(row, asked)) {
       const std::optional<Miss> miss = WhyNotValid(*row.fingerprint, *row.winner, here);
       if (miss) invalid.insert(fmt::format("{} ({})", miss->detail, MissReasonName(miss->reason)));
     } else if (SameKey(row, asked)) {
       other_shapes.insert(row.problem.cls.world_size);
     } else if (row.problem.cls.collective == asked.cls.collective) {
-      const uint64_t digest = row.problem.cls.program_digest;
-      other_classes.insert((digest == 0 ? "" : ProgramText(digest) + ", by its ") +
-                           ClassText(row.problem.cls));
+      other_classes.insert(ClassOfRowText(row));
     }
   }
   std::vector<std::string> misses;
@@ -105,6 +118,9 @@ std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem
     misses.push_back(fmt::format("an entry is for a group of {}", Counted(ranks, "rank")));
   }
   for (const std::string& text : other_classes) misses.push_back("an entry is for " + text);
+  if (has_empty_call) {
+    misses.emplace_back("an entry is for calls of 0 bytes, which shows nothing about other sizes");
+  }
   if (misses.empty()) {
     misses.push_back(database.empty()
                          ? "the database is empty"
@@ -119,7 +135,7 @@ Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
                                                   const Fingerprint& here) {
   const DatabaseRow* nearest = nullptr;
   for (const DatabaseRow& row : database.rows()) {
-    if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
+    if (!SameKey(row, asked) || !SameGroupShape(row, asked) || row.problem.bytes() == 0) continue;
     if (WhyNotValid(*row.fingerprint, *row.winner, here) || !(*row.winner == range.choice))
       continue;
     const uint64_t bytes = row.problem.bytes();

@@ -144,6 +144,23 @@ TEST(ExplanationTest, ASizeBeyondTheMeasuredOnesSaysSo) {
   EXPECT_NE(below.find("  note: nothing below 4K was measured"), std::string::npos) << below;
 }
 
+TEST(ExplanationTest, AnEntryOfSizeZeroExplainsNoOtherSize) {
+  const DatabaseEntry of_zero = EntryForTest(0);
+  TunedDatabase database;
+  database.Put(of_zero);
+  const Explanation alone = Explain(database, "x", Asked(1024), of_zero.fingerprint).value();
+  EXPECT_FALSE(alone.range.has_value());
+  EXPECT_EQ(alone.misses,
+            std::vector<std::string>{
+                "an entry is for calls of 0 bytes, which shows nothing about other sizes"});
+  database.Put(EntryForTest(1024));
+  const Explanation beside = Explain(database, "x", Asked(512), of_zero.fingerprint).value();
+  ASSERT_TRUE(beside.entry.has_value());
+  EXPECT_EQ(beside.entry->cell.problem.count, 1024u);
+  ASSERT_EQ(beside.notes.size(), 1u);
+  EXPECT_TRUE(beside.notes[0].starts_with("nothing below 4K was measured")) << beside.notes[0];
+}
+
 TEST(ExplanationTest, SymmetricBuffersAreExplainedAsTheyAreDispatched) {
   const Fingerprint here = EntryForTest(1).fingerprint;
   const auto symmetric = [](uint64_t count) {
@@ -260,6 +277,27 @@ TEST(ExplanationTest, AnotherShapeOrClassSaysWhatThereIs) {
   EXPECT_EQ(Explained(asked, here).misses, std::vector<std::string>{"no entry is for all_gather"});
   EXPECT_EQ(Explain(TunedDatabase(), "x", asked, here)->misses,
             std::vector<std::string>{"the database is empty"});
+}
+
+TEST(ExplanationTest, AnEntryOfAProgramIsNamedWithItsOperations) {
+  DatabaseEntry entry = EntryForTest(1024);
+  entry.cell.problem.cls.program_digest = 0xabc;
+  const std::string tail = ", by its all_reduce sum f32, 4 ranks, host memory, out of place";
+  TunedDatabase database;
+  database.Put(entry);
+  EXPECT_EQ(Explain(database, "x", Asked(1024), entry.fingerprint)->misses,
+            std::vector<std::string>{"an entry is for program 0000000000000abc" + tail});
+  const ProgramGraph graph =
+      ProgramGraph::Parse("%x = input f32 [R, 8]; %s = all_reduce sum %x; %y = relu %s; return %y")
+          .value();
+  entry.cell.problem.cls.program_digest = graph.digest();
+  entry.program_text = graph.ToText();
+  TunedDatabase of_known;
+  of_known.Put(entry);
+  const std::vector<std::string> misses =
+      Explain(of_known, "x", Asked(1024), entry.fingerprint)->misses;
+  ASSERT_EQ(misses.size(), 1u);
+  EXPECT_TRUE(misses[0].ends_with(": all_reduce + relu" + tail)) << misses[0];
 }
 
 TEST(ExplanationTest, EachFateHasItsReason) {

@@ -1,7 +1,6 @@
 #include "cli/output/number_text.h"
 
 #include <algorithm>
-#include <array>
 #include <ctime>
 
 #include "fmt/format.h"
@@ -54,18 +53,6 @@ std::string AboutText(int64_t span_ns) {
   if (seconds < 60) return fmt::format("about {} s", seconds);
   if (seconds < 3600) return fmt::format("about {} min {} s", seconds / 60, seconds % 60);
   return fmt::format("about {} h {} min", seconds / 3600, seconds / 60 % 60);
-}
-
-std::string MemoryText(uint64_t bytes) {
-  constexpr std::array<const char*, 4> kUnits = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
-  double number = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (number >= 1024 && unit + 1 < kUnits.size()) {
-    number /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.1f} {}", number, kUnits[unit]);
 }
 
 std::string TimeOfDayText(int64_t unix_s) {

@@ -24,8 +24,6 @@ std::string FactorText(double factor);
 std::string SpanText(int64_t span_ns);
 // "about 12 s", "about 3 min 40 s".
 std::string AboutText(int64_t span_ns);
-// "1.5 KiB", "2.1 GiB".
-std::string MemoryText(uint64_t bytes);
 // "2026-11-21 05:20 UTC".
 std::string TimeOfDayText(int64_t unix_s);
 

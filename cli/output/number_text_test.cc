@@ -1,5 +1,6 @@
 #include "cli/output/number_text.h"
 
+#include "core/base/memory_text.h"
 #include "gtest/gtest.h"
 
 namespace cotune::cli {

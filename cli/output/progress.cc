@@ -5,6 +5,7 @@
 #include "cli/output/number_text.h"
 #include "cli/output/program_words.h"
 #include "core/base/counted.h"
+#include "core/base/memory_text.h"
 #include "fmt/format.h"
 #include "integration/settings/size_list.h"
 

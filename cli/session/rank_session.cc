@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "cli/session/lone_job.h"
 #include "cli/session/trace_file.h"
 #include "core/base/counted.h"
+#include "core/database/tuning_journal.h"
 #include "core/events/event_stream.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
@@ -283,33 +285,72 @@ std::vector<std::string> SelfCommand(const Process& process) {
 
 namespace {
 
-// Reports once what every rank would fail with. The job of this check ends before any rank is
-// started: a signal that the supervisor of the ranks waits for must not come to one of its threads.
-Status CheckAlone(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
-                  const JobMemory& memory, Process& process) {
+// Reports once what every rank would fail with, and returns the path of the tuned database, "" for
+// none. The job of this check ends before any rank is started: a signal that the supervisor of the
+// ranks waits for must not come to one of its threads.
+Result<std::string> CheckAlone(int ranks, const ResolvedSettings& settings,
+                               const PluginFlags& plugins, const JobMemory& memory,
+                               bool uses_database, Process& process) {
   COTUNE_TRY(const std::unique_ptr<Job> job, JoinAlone(settings, plugins, memory, process));
-  return job->CheckForced(ranks);
+  COTUNE_RETURN_IF_ERROR(job->CheckForced(ranks));
+  if (!uses_database) return std::string();
+  return DatabasePath(settings.values.database, process.environment, job->fingerprint());
+}
+
+// Names the cells of a tune that its ranks, which are gone, have left beside the database.
+std::string LeftByRanksText(const std::string& database) {
+  const Result<std::unique_ptr<TuningJournal>> journal =
+      TuningJournal::Open(database, JournalKind::kTune);
+  if (!journal) return fmt::format("what was measured is kept in {}.journal", database);
+  const auto cells = static_cast<int64_t>((*journal)->replayed().size());
+  if (cells == 0) return "nothing was measured yet";
+  return fmt::format("{} {} kept in {}.journal, and the next tune continues from there",
+                     Counted(cells, "measured cell"), cells == 1 ? "is" : "are", database);
+}
+
+// "while all_reduce sum f32 at 4096 bytes was measured", of an error of a rank; "" if it has none.
+std::string WhileMeasuredText(const std::string& error) {
+  constexpr std::string_view kEnd = " was measured";
+  const size_t begin = error.find("while ");
+  const size_t end = error.find(kEnd, std::min(begin, error.size()));
+  if (begin == std::string::npos || end == std::string::npos) return "";
+  return error.substr(begin, end + kEnd.size() - begin);
 }
 
 }  // namespace
 
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
-              const JobMemory& memory, Process& process) {
+              const JobMemory& memory, bool uses_database, Process& process) {
   if (Status fits = CheckRanks(memory, ranks); !fits) {
     return process.console.PrintError(fits.error());
   }
-  if (Status usable = CheckAlone(ranks, settings, plugins, memory, process); !usable) {
-    return process.console.PrintError(usable.error());
-  }
+  const Result<std::string> database =
+      CheckAlone(ranks, settings, plugins, memory, uses_database, process);
+  if (!database) return process.console.PrintError(database.error());
   SpawnRequest request;
   request.command = SelfCommand(process);
   request.ranks = ranks;
   request.grace_ns = GraceNs(settings.values);
   request.knows_error_pipe = true;
   request.reports_milestones = true;
+  // The others notice the loss of rank 0, and this process knows how it ended: one error has both.
+  std::vector<std::pair<std::vector<int>, std::string>> about_rank_0;
+  request.on_error = [&](const std::vector<int>& from, const std::string& text) {
+    if (text.find("(rank_lost): rank 0 died") != std::string::npos) {
+      about_rank_0.emplace_back(from, text);
+    } else {
+      process.console.LogRankError(from, ranks, text);
+    }
+  };
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return process.console.PrintError(result.error());
   const bool rank_0_is_lost = !result->lost_ranks.empty() && result->lost_ranks.front() == 0;
+  std::string where = "own ranks";
+  for (const auto& [from, text] : about_rank_0) {
+    const std::string while_measured = WhileMeasuredText(text);
+    if (!while_measured.empty()) where = while_measured;
+    if (!rank_0_is_lost) process.console.LogRankError(from, ranks, text);
+  }
   // Rank 0 says what ends a tune, and prints the JSON of it, unless it cannot.
   const bool rank_0_is_silent = result->was_lost_before_join && !result->rank_0_told_error;
   const bool nobody_speaks = !result->lost_ranks.empty() && (rank_0_is_lost || rank_0_is_silent);
@@ -321,23 +362,27 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
     if (!is_the_error) process.console.Warn(message);
   }
   if (!nobody_speaks) return result->exit_code;
-  std::string next_step =
-      result->was_lost_before_join ? "run again" : "run again; what was measured is kept";
+  std::string next_step = "run again";
+  if (!result->was_lost_before_join && !database->empty()) {
+    next_step += "; " + LeftByRanksText(*database);
+  }
   if (what.find("SIGXFSZ") != std::string::npos) next_step = "raise ulimit -f, and " + next_step;
   // Rank 0 would have said what happened.
   return process.console.PrintError({ErrorCode::kRankLost,
                                      what,
-                                     "own ranks",
+                                     where,
                                      "it was ended from outside, crashed, was stopped, or left",
                                      std::move(next_step),
                                      {result->lost_ranks.front()}});
 }
 
 Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process) {
-  request.on_error = [&process, world_size = request.ranks](const std::vector<int>& ranks,
-                                                            const std::string& text) {
-    process.console.LogRankError(ranks, world_size, text);
-  };
+  if (!request.on_error) {
+    request.on_error = [&process, world_size = request.ranks](const std::vector<int>& ranks,
+                                                              const std::string& text) {
+      process.console.LogRankError(ranks, world_size, text);
+    };
+  }
   return SpawnRanks(request);
 }
 

@@ -43,11 +43,12 @@ bool SpeaksForJob(const std::optional<LaunchContext>& context, const Process& pr
 std::vector<std::string> SelfCommand(const Process& process);
 
 // Starts this program again as ranks that tune, after loading the plugins here once: what fails on
-// every rank alike is said once, before any rank is started. Gives the exit code.
+// every rank alike is said once, before any rank is started. uses_database: as in RankWork. Gives
+// the exit code.
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
-              const JobMemory& memory, Process& process);
+              const JobMemory& memory, bool uses_database, Process& process);
 
-// Runs the ranks, and says their errors as they come.
+// Runs the ranks, and says their errors as they come, unless the request has another use for them.
 Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process);
 
 // The part in which tune and bench differ.

@@ -213,6 +213,8 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
     if (row.problem.cls.world_size != world_size ||
         row.problem.cls.ranks_per_node != ranks_per_node)
       continue;
+    // An older cotune measured calls without an element. They show nothing about other sizes.
+    if (row.problem.bytes() == 0) continue;
     if (judged != row.fingerprint.get()) {
       judged = row.fingerprint.get();
       valid = !MachineMiss(*judged, here) && !VersionMiss(*judged, here) &&

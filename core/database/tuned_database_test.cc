@@ -338,6 +338,23 @@ TEST(TunedDatabaseTest, OfSeveralValidEntriesTheOneInWhichMostBackendsTookPartTh
   EXPECT_THAT(BackendsThatDidNotRace(both.fingerprint, here), IsEmpty());
 }
 
+TEST(TunedDatabaseTest, AnEntryOfSizeZeroIsKeptAndDecidesNothing) {
+  DatabaseEntry of_zero = EntryForTest(0);
+  of_zero.winner.id = IdForTest("host/tree");
+  const DatabaseEntry entry = EntryForTest(8);
+  const Fingerprint& here = entry.fingerprint;
+  const TunedDatabase alone = Reloaded(DatabaseOf({of_zero}));
+  EXPECT_EQ(alone.size(), 1u);
+  EXPECT_TRUE(alone.BuildTable(4, 4, here).value().rows().empty());
+  EXPECT_TRUE(alone.Winners(4, 4, here).empty());
+  const TunedDatabase both = Reloaded(DatabaseOf({of_zero, entry}));
+  EXPECT_EQ(both.size(), 2u);
+  EXPECT_EQ(both.BuildTable(4, 4, here).value(),
+            DatabaseOf({entry}).BuildTable(4, 4, here).value());
+  EXPECT_EQ(both.Winners(4, 4, here).Serialize(),
+            DatabaseOf({entry}).Winners(4, 4, here).Serialize());
+}
+
 TEST(TunedDatabaseTest, EntriesOfAnotherMachineAreKept) {
   DatabaseEntry here = EntryForTest(8);
   DatabaseEntry there = EntryForTest(8);

@@ -139,9 +139,10 @@ TEST(LimitsOfTuneTest, MemoryThatOneRankLacksEndsTheTuneOnAllBeforeItBegins) {
   for (const RankView& view : RunTune(tune)) {
     ASSERT_FALSE(view.outcome.has_value());
     EXPECT_EQ(view.outcome.error().code, ErrorCode::kEnvironment);
-    EXPECT_THAT(view.outcome.error().ToText(),
-                AllOf(HasSubstr("rank 1"), HasSubstr("10 MiB on each of 2 ranks"),
-                      HasSubstr("20 MiB are free"), HasSubstr("smaller sizes")));
+    EXPECT_THAT(
+        view.outcome.error().ToText(),
+        AllOf(HasSubstr("rank 1"), HasSubstr("10.0 MiB on each of 2 ranks"),
+              HasSubstr("20.0 MiB are free for all of them (host memory)"), HasSubstr("--sizes")));
     EXPECT_TRUE(view.cells.empty());
   }
   tune.device = [](int) { return DeviceScript{uint64_t{21} << 20}; };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/base/memory_text.h"
 #include "core/benchmark/cell_operands.h"
 #include "fmt/format.h"
 
@@ -71,15 +72,14 @@ Status CheckMemory(const Device& device, int world_size, uint64_t bytes_per_rank
   const bool is_shared = device.kind() == MemoryKind::kHost;
   const auto sharers = static_cast<uint64_t>(is_shared ? world_size : 1);
   if (!available || bytes_per_rank <= *available / sharers) return {};
-  constexpr double kMebibyte = 1 << 20;
-  return Fail(ErrorCode::kEnvironment,
-              fmt::format("the largest size needs {:.0f} MiB on {}, and {:.0f} MiB are free",
-                          static_cast<double>(bytes_per_rank) / kMebibyte,
-                          is_shared ? fmt::format("each of {} ranks", sharers) : "the GPU",
-                          static_cast<double>(*available) / kMebibyte),
-              "", "",
-              is_shared ? "tune smaller sizes, or start fewer ranks"
-                        : "tune smaller sizes, or see `nvidia-smi`");
+  return Fail(
+      ErrorCode::kEnvironment,
+      fmt::format("the largest size needs {} on {}, and {} are free{}", MemoryText(bytes_per_rank),
+                  is_shared ? fmt::format("each of {} ranks", sharers) : "the GPU",
+                  MemoryText(*available), sharers > 1 ? " for all of them" : ""),
+      is_shared ? "host memory" : "GPU memory", "",
+      is_shared ? "tune smaller sizes (--sizes), or start fewer ranks (--ranks)"
+                : "tune smaller sizes (--sizes), or see `nvidia-smi`");
 }
 
 }  // namespace cotune

@@ -576,8 +576,9 @@ typedef struct cotune_tune_node {
   cotune_reduction reduction;
   /* As in cotune_tune_options; of a program: all its inputs and outputs lie in such memory. */
   int32_t is_symmetric;
-  /* Of a program: numbers of rows (R); of a collective: bytes. NULL: those of the options. A
-   * program whose values have no R has one size, and these are ignored. */
+  /* Of a program: numbers of rows (R), from 1 on; of a collective: bytes, as in
+   * cotune_tune_options. NULL: those of the options. A program whose values have no R has one
+   * size, and these are ignored. */
   const uint64_t* sizes;
   size_t size_count;
 } cotune_tune_node;
@@ -602,7 +603,9 @@ typedef struct cotune_tune_options {
   cotune_reduction reduction;  /* 0: sum */
   const uint64_t* sizes_bytes; /* NULL: those of the setting collective_multi_kernel_hints,
                                 * which are 1 KiB to 4 MiB, each 4 times the one before, if
-                                * it is not set */
+                                * it is not set. Sizes without an element for every rank, such as
+                                * 0, are left out with a warning: such calls move nothing. If
+                                * none is left, COTUNE_ERROR_USAGE. */
   size_t size_count;
   int64_t budget_ns; /* measuring stops when it is used up; 0: the setting */
   /* Cells that it holds are not measured again; new ones are added. NULL: nothing is read or

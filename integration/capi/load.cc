@@ -1,6 +1,9 @@
 // The table of a group from a tuned database: when the group is created, and by cotune_load.
+#include <unistd.h>
+
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "core/base/counted.h"
@@ -26,7 +29,12 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
                    const std::string& path) {
   std::set<int32_t> other_sizes;
   std::optional<Miss> nearest;
+  bool has_empty_call = false;
   for (const DatabaseRow& row : database.rows()) {
+    if (row.problem.bytes() == 0) {
+      has_empty_call = true;
+      continue;
+    }
     if (row.problem.cls.world_size != world_size) {
       other_sizes.insert(row.problem.cls.world_size);
       continue;
@@ -56,6 +64,8 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
     error.what = fmt::format("nothing is tuned for {}, only for groups of {}", ranks(world_size),
                              fmt::join(other_sizes, ", "));
     error.next_step = "tune on " + ranks(world_size);
+  } else if (has_empty_call) {
+    error.what = "all entries are for calls of 0 bytes, which show nothing about other sizes";
   } else {
     error.what = database.empty() ? "the database has no entries"
                                   : "no entry names a winner whose backend took part";
@@ -168,6 +178,12 @@ Found LookFor(const cotune_group& group) {
   return found;
 }
 
+// Groups of one process may tune while it creates others: only another one's tune is news.
+std::string TuneOfOtherProcess(const std::string& path) {
+  std::string text = RunningTuneText(path, "used");
+  return text.starts_with(fmt::format("process {} ", getpid())) ? "" : text;
+}
+
 }  // namespace
 
 Status LoadAtCreation(cotune_group& group, bool is_split) {
@@ -194,6 +210,9 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
     if (job.rank() != 0) return {};
     group.database = std::move(found.database);
     SetTableText(group, *group.database_place);
+    const std::string running_tune = TuneOfOtherProcess(*group.database_place);
+    if (!running_tune.empty()) group.table_text += "; " + running_tune;
+    if (!running_tune.empty() && !is_split) group.table_severity = Severity::kWarning;
     return {};
   }
   if (!used && LeavesDoubt(used.error().code)) return used;

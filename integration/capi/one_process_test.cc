@@ -25,6 +25,7 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -608,6 +609,76 @@ TEST_F(OneProcessTest, RefusesNegativeDurations) {
   tune.budget_ns = -1;
   EXPECT_EQ(cotune_tune(group_, &tune, nullptr), COTUNE_ERROR_USAGE);
   EXPECT_THAT(cotune_last_error(group_), HasSubstr("budget_ns is -1 ns"));
+}
+
+TEST_F(OneProcessTest, SizesWithoutAnElementAreLeftOutOfATune) {
+  const std::string path = folder_ + "/tuned.tdb";
+  const uint64_t sizes[] = {0, 3, kSizeBytes};
+  cotune_tune_options tune{};
+  tune.struct_size = sizeof(tune);
+  tune.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+  tune.sizes_bytes = sizes;
+  tune.size_count = 3;
+  tune.database_path = path.c_str();
+  cotune_tune_report report{};
+  report.struct_size = sizeof(report);
+  ASSERT_EQ(cotune_tune(group_, &tune, &report), COTUNE_SUCCESS) << cotune_last_error(group_);
+  EXPECT_EQ(report.measured, 1);
+  EXPECT_THAT(log_, Contains("sizes are left out, since they are less than an element for every "
+                             "rank: all_reduce f32 0, all_reduce f32 3"));
+  ASSERT_EQ(EntriesOf(path).size(), 1u);
+  EXPECT_EQ(EntriesOf(path)[0].cell.problem.bytes(), kSizeBytes);
+  tune.size_count = 2;
+  EXPECT_EQ(cotune_tune(group_, &tune, &report), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_),
+              HasSubstr("no size has an element for every rank (cotune_tune_options): all_reduce "
+                        "f32 0, all_reduce f32 3; give larger sizes"));
+
+  cotune_tune_node node{};
+  node.struct_size = sizeof(node);
+  node.collective = COTUNE_COLLECTIVE_BROADCAST;
+  node.dtype = COTUNE_F64;
+  node.sizes = sizes;
+  node.size_count = 3;
+  cotune_tune_options of_nodes{};
+  of_nodes.struct_size = sizeof(of_nodes);
+  of_nodes.nodes = &node;
+  of_nodes.node_count = 1;
+  ASSERT_EQ(cotune_tune(group_, &of_nodes, &report), COTUNE_SUCCESS) << cotune_last_error(group_);
+  EXPECT_EQ(report.measured, 1);
+  node.size_count = 1;
+  EXPECT_EQ(cotune_tune(group_, &of_nodes, &report), COTUNE_ERROR_USAGE);
+
+  constexpr char kText[] = "program sum; %x = input f32 [R, 8]; %y = all_reduce sum %x; return %y";
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  cotune_program* program = nullptr;
+  ASSERT_EQ(cotune_program_parse(kText, sizeof(kText) - 1, &program, &error), COTUNE_SUCCESS)
+      << error.text;
+  node = {};
+  node.struct_size = sizeof(node);
+  node.program = program;
+  node.sizes = sizes;
+  node.size_count = 1;
+  EXPECT_EQ(cotune_tune(group_, &of_nodes, &report), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("a program cannot have 0 rows (sum); give"));
+  cotune_program_free(program);
+}
+
+// As an older cotune has left it.
+TEST_F(OneProcessTest, ARowOfSizeZeroIsNotUsedForOtherSizes) {
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  ASSERT_EQ(entries.size(), 2u);
+  for (DatabaseEntry& entry : entries) entry.cell.problem.count = 0;
+  const std::string of_zero = folder_ + "/zero.tdb";
+  Write(entries, of_zero);
+  cotune_group_destroy(group_);
+  group_ = Create();
+  EXPECT_EQ(cotune_load(group_, of_zero.c_str()), COTUNE_ERROR_DATABASE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("all entries are for calls of 0 bytes"));
+  EXPECT_THAT(Explained(false), HasSubstr("not tuned"));
 }
 
 TEST_F(OneProcessTest, ExplainRefusesWhatCannotBe) {

@@ -16,6 +16,7 @@
 #include "core/database/tuned_database_lock.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/capi/call_arguments.h"
 #include "integration/capi/group_state.h"
 #include "integration/capi/programs.h"
@@ -60,6 +61,47 @@ Result<Program> ProgramOf(const cotune_tune_node& node, Job& job) {
   return Program::SingleCollective(cls);
 }
 
+// "broadcast f32 3", "program tp_linear 16": a size that is left out.
+std::string SizeText(const Program& program, uint64_t size) {
+  if (!program.is_single_collective()) {
+    return fmt::format("program {} {}", program.graph().name(), size);
+  }
+  const ProblemClass& cls = program.anchor();
+  return fmt::format("{} {} {}", Name(cls.collective), Name(cls.dtype), size);
+}
+
+// The sizes that are left out. Each text is listed once, whatever the place and kind of buffers.
+struct TooSmall {
+  std::vector<std::string> texts;
+  bool is_asked = false;  // one of them or more is the caller's, and no default
+};
+
+// Adds a node at the sizes at which it moves data. A call of 0 bytes runs nothing, so that its time
+// shows nothing about other sizes. A node without any other size is not added.
+void AddNode(Program program, std::vector<uint64_t> sizes, bool is_asked,
+             std::vector<TuneNode>& nodes, TooSmall& too_small) {
+  std::erase_if(sizes, [&](uint64_t size) {
+    if (program.ProblemAt(size, 0).bytes() > 0) return false;
+    too_small.is_asked = too_small.is_asked || is_asked;
+    std::string text = SizeText(program, size);
+    std::vector<std::string>& texts = too_small.texts;
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) {
+      texts.push_back(std::move(text));
+    }
+    return true;
+  });
+  if (!sizes.empty()) nodes.push_back({std::move(program), std::move(sizes)});
+}
+
+// The first few of them: "a, b, and 3 more".
+std::string SomeOf(std::vector<std::string> texts) {
+  constexpr size_t kShownMax = 4;
+  const size_t unnamed = texts.size() - std::min(texts.size(), kShownMax);
+  texts.resize(texts.size() - unnamed);
+  return fmt::format("{}{}", fmt::join(texts, ", "),
+                     unnamed == 0 ? "" : fmt::format(", and {} more", unnamed));
+}
+
 // The sizes of a node in bytes.
 Result<std::vector<uint64_t>> SizesOf(const cotune_tune_node& node, const Program& program,
                                       const std::vector<uint64_t>& default_sizes) {
@@ -72,6 +114,10 @@ Result<std::vector<uint64_t>> SizesOf(const cotune_tune_node& node, const Progra
   for (uint64_t& each : sizes) {
     const Problem problem = program.ProblemAtRows(each, 0);
     const auto shares = static_cast<uint64_t>(program.group().world_size);
+    if (program.graph().has_rows() && each == 0) {
+      return Fail(ErrorCode::kUsage, "a program cannot have 0 rows", program.graph().name(), "",
+                  "give numbers of rows from 1 on");
+    }
     const bool is_whole = !program.graph().needs_whole_shares() || each % shares == 0;
     if (program.graph().has_rows() && (program.RowsAt(problem) != each || !is_whole)) {
       return Fail(ErrorCode::kUsage, fmt::format("{} rows do not fit the program", each),
@@ -85,7 +131,8 @@ Result<std::vector<uint64_t>> SizesOf(const cotune_tune_node& node, const Progra
 }
 
 Result<std::vector<TuneNode>> NodesOf(const cotune_tune_options& options, Job& job,
-                                      const std::vector<uint64_t>& default_sizes) {
+                                      const std::vector<uint64_t>& default_sizes,
+                                      TooSmall& too_small) {
   const bool has_others = options.collectives != 0 || options.dtypes != 0 ||
                           options.reduction != 0 || options.is_in_place != 0 ||
                           options.is_symmetric != 0;
@@ -104,7 +151,8 @@ Result<std::vector<TuneNode>> NodesOf(const cotune_tune_options& options, Job& j
                ReadOptions(reinterpret_cast<const cotune_tune_node*>(at), "cotune_tune_node"));
     COTUNE_TRY(Program program, ProgramOf(node, job));
     COTUNE_TRY(const std::vector<uint64_t> sizes, SizesOf(node, program, default_sizes));
-    nodes.push_back({std::move(program), sizes});
+    const bool is_asked = node.sizes != nullptr || options.sizes_bytes != nullptr;
+    AddNode(std::move(program), sizes, is_asked, nodes, too_small);
   }
   return nodes;
 }
@@ -198,7 +246,14 @@ std::vector<uint64_t> DefaultSizesOf(const cotune_tune_options& options,
   return {std::begin(kDefaultSizesBytes), std::end(kDefaultSizesBytes)};
 }
 
-Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
+Result<TuneRequest> CheckNodes(TuneRequest request, const TooSmall& too_small) {
+  if (!request.nodes.empty()) return request;
+  return Fail(ErrorCode::kUsage, "no size has an element for every rank", "cotune_tune_options",
+              SomeOf(too_small.texts), "give larger sizes");
+}
+
+// kUsage if no node has a size that is left.
+Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job, TooSmall& too_small) {
   constexpr uint32_t kAllFive = 0b111110;
   COTUNE_TRY(const std::vector<int> collectives,
              Values(options.collectives, kAllFive, COTUNE_COLLECTIVE_BROADCAST, "collectives"));
@@ -217,9 +272,9 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
   TuneRequest request;
   request.cotune_version = CotuneVersion();
   if (options.nodes != nullptr || options.node_count > 0) {
-    COTUNE_TRY(std::vector<TuneNode> nodes, NodesOf(options, job, sizes));
+    COTUNE_TRY(std::vector<TuneNode> nodes, NodesOf(options, job, sizes, too_small));
     request.nodes = std::move(nodes);
-    return request;
+    return CheckNodes(std::move(request), too_small);
   }
   for (int collective : collectives) {
     for (int dtype : dtypes) {
@@ -229,10 +284,10 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
       cls.in_place = options.is_in_place != 0 && collective != COTUNE_COLLECTIVE_BROADCAST;
       if (options.is_symmetric != 0) cls.buffer_class = BufferClass::kSymmetric;
       COTUNE_TRY(Program program, Program::SingleCollective(cls));
-      request.nodes.push_back({std::move(program), sizes});
+      AddNode(std::move(program), sizes, options.sizes_bytes != nullptr, request.nodes, too_small);
     }
   }
-  return request;
+  return CheckNodes(std::move(request), too_small);
 }
 
 void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
@@ -355,7 +410,13 @@ Result<TuneOrder> OrderOf(const cotune_group& group, const cotune_tune_options* 
   COTUNE_RETURN_IF_ERROR(
       CheckDuration(options.budget_ns, "budget_ns", "cotune_tune_options", "the setting budget"));
   COTUNE_TRY(TuningSettings settings, SettingsOf(options, job.settings()));
-  COTUNE_TRY(TuneRequest request, RequestOf(options, job));
+  TooSmall too_small;
+  COTUNE_TRY(TuneRequest request, RequestOf(options, job, too_small));
+  if (job.rank() == 0 && !too_small.texts.empty()) {
+    EmitLine(group.log(), too_small.is_asked ? Severity::kWarning : Severity::kInfo,
+             "sizes are left out, since they are less than an element for every rank: " +
+                 SomeOf(too_small.texts));
+  }
   return TuneOrder{options, settings, std::move(request)};
 }
 

@@ -137,7 +137,8 @@ def tune_different_things(rank: int, job: Job) -> list[str]:
         for options in (
             {"sizes": []}, {"collectives": "all_reduce"}, {"collectives": ["all_to_some"]},
             {"nodes": [Node("all_reduce")], "dtypes": ["f32"]}, {"budget_s": -1},
-            {"numerics": "equal"},
+            {"numerics": "equal"}, {"sizes": [0, 3]},
+            {"nodes": [Node("broadcast", sizes=[0])]},
         ):  # fmt: skip
             try:
                 group.tune(**options)
@@ -149,6 +150,7 @@ def tune_different_things(rank: int, job: Job) -> list[str]:
             texts.append(str(error))
         assert group.table_digest == 0
         assert group.tune([Node("all_gather", sizes=[1024])], numerics="same").is_tuned
+        assert group.tune([Node("broadcast", sizes=[0, 1024])]).measured == 1
     return texts
 
 
@@ -231,6 +233,8 @@ class TableTest(RanksTest):
                 "nodes are given",
                 "budget_ns",
                 "there is no Numerics 'equal'",
+                "no size has an element for every rank",
+                "broadcast f32 0; give larger sizes",
                 "node",
             )
             self.assertEqual(len(texts), len(words), texts)

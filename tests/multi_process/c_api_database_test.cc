@@ -149,6 +149,18 @@ TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
   RunRanks(2, call);
   EXPECT_THAT(reports_[0], Contains("tuned"));
   EXPECT_THAT(reports_[1], Contains("tuned"));
+  {
+    const int lock = open((place + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_EQ(flock(lock, LOCK_EX), 0);
+    ASSERT_GT(dprintf(lock, "%d\n", getpid()), 0);
+    RunRanks(2, call);
+    close(lock);
+  }
+  EXPECT_THAT(reports_[0].front(),
+              AllOf(StartsWith("log 2 calls run by the tuned database " + place),
+                    HasSubstr("; process " + std::to_string(getpid()) + " is tuning into " + place +
+                              "; results of before are used")));
+  EXPECT_THAT(reports_[0], Contains("tuned"));
 }
 
 // The group's own database is read and written by a tune that names "".

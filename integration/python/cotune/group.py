@@ -389,8 +389,8 @@ class Group:
         Args:
           nodes: what to tune; or, instead, the product of:
           collectives, dtypes, reduction, in_place, symmetric: None: all five, f32, sum.
-          sizes: bytes (of a program: rows) where a node has none of its own. None: 1 KiB to 4 MiB
-            in steps of 4.
+          sizes: bytes, for nodes that have no sizes of their own. None: 1 KiB to 4 MiB in steps of
+            4. Sizes without an element for every rank, such as 0, are left out with a warning.
           budget_s: measuring stops when it is used up; 0: the setting.
           database: a file on rank 0: cells that it holds are not measured again, and new ones are
             added. "": the one that the group began with; where that cannot be used, a warning says
@@ -403,7 +403,7 @@ class Group:
         then; ranks that have had none raise CallInterruptedError. The table stays, and a database
         that no other tune is writing keeps what was measured. With a handler of SIGINT of its own
         a program goes on. Raises DisagreementError when the ranks gave different nodes,
-        MachineError when no choice ran.
+        MachineError when no choice ran, UsageError when no size has an element for every rank.
         """
         request = TuneRequest(
             nodes,

@@ -22,7 +22,8 @@ class Node:
     Attributes:
       what: a Program, or a collective ("all_reduce", Collective.ALL_REDUCE).
       dtype, reduction: of a collective; reduction is ignored where it does not reduce.
-      sizes: of a program: numbers of rows; of a collective: bytes. None: those of the tune.
+      sizes: of a program: numbers of rows, from 1 on; of a collective: bytes. None: those of the
+        tune. Bytes without an element for every rank, such as 0, are left out with a warning.
       in_place: of a collective: calls that receive where their data lies.
       symmetric: for buffers in memory that all ranks have registered.
     """
