@@ -25,6 +25,7 @@ from cotune.torch import (
     forced_operators,
     graph_pass,
     groups,
+    rewriting,
     settings_file,
 )
 from cotune.torch.collectives import GroupFacts
@@ -170,7 +171,7 @@ class PassTest(Test):
         y = builder.call(ops.mixed.default, x, None, 2.0, "0", pieces=3)
         builder.graph.output((builder.call(torch.ops.aten.relu.default, y),))
         decisions.clear()
-        graph_pass.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
+        rewriting.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
         return builder
 
     def test_the_pass_warns_of_forced_choices_that_concern_no_operator(self) -> None:
