@@ -24,6 +24,7 @@ from cotune.torch import (
     declarations,
     forced_operators,
     graph_pass,
+    group_making,
     groups,
     rewriting,
     settings_file,
@@ -399,11 +400,11 @@ class JudgeTest(Test):
             found = [settings.force_of_operator(each) for each in ("lib::one", "lib::two", "lib::three")]
             self.assertEqual(found, [("python/a", "option 'force'"), ("body", "COTUNE_FORCE"), ("", "COTUNE_FORCE")])
             self.assertEqual(settings_file.force_parts()[0], "all_gather=host/tree")
-            self.assertTrue(groups._forces())
+            self.assertTrue(group_making.forces(groups.tune_settings()))
         # The library refuses a text that cannot be read.
         for text, forces in (("lib::one=body", False), ("all_reduce=host/ring", True), ("lib::one", True), ("  ", False)):
             with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE=text):
-                self.assertEqual(groups._forces(), forces, "collectives")
+                self.assertEqual(group_making.forces(groups.tune_settings()), forces, "collectives")
 
     def raced_with(
         self, own_s: float, other_s: float, other: dict[str, Any] | None = None, **settings: Any
