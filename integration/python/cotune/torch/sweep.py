@@ -36,6 +36,8 @@ _COLLECTIVES = {
     "all_to_all_single": "all_to_all",
     "broadcast": "broadcast",
 }
+# The operator by which a DTensor on GPUs changes the dimension that it is sharded by. Not a functional collective.
+_DTENSOR_ALL_TO_ALL = "_dtensor::shard_dim_alltoall"
 
 
 @dataclasses.dataclass
@@ -90,14 +92,16 @@ class Sweep:
         return self._dependencies.starts
 
     def _is_start(self, node: fx.Node) -> bool:
-        """Also for custom operators that are declared, and for collectives that a model calls as operators of cotune."""
+        """Returns true for collectives, also declared ones, those of DTensor, and those that a model calls as operators of cotune."""
         if node.op != "call_function":
             return False
         if declarations.wrapped_in(node) is not None:
             return True
         target = node.args[0] if node.target in self._functionalizers else node.target
         namespace = getattr(target, "namespace", "")
-        return target in self._kinds or namespace == "cotune" or (namespace == self._namespace and target is not self._wait)
+        if target in self._kinds or namespace == "cotune" or _name_of(target) == _DTENSOR_ALL_TO_ALL:
+            return True
+        return namespace == self._namespace and target is not self._wait
 
     # Visits.
 
@@ -352,6 +356,12 @@ def _check_not_given_back(node: fx.Node, made: Node, group: str, world_size: int
     reason = given_back.reason_of(group, facts.value.device, key_of(made, dtype, elements, world_size))
     if reason:
         raise Refusal(reason, is_unsupported=False)
+
+
+def _name_of(target: Any) -> str:
+    """The name of an operator with its namespace; "" for a target that is no operator."""
+    schema = getattr(target, "_schema", None)
+    return "" if schema is None else schema.name
 
 
 def _target_name(node: fx.Node) -> str:
