@@ -24,10 +24,11 @@ from cotune.torch import (
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 
-# Files whose change makes other graphs; the caches of compiled graphs key on them. Modules that only warn, as forced_operators,
-# or act when a graph runs, as compile_budget, are not among them.
+# Files whose change makes other graphs, or other code of a graph; the caches of compiled graphs key on them. Modules that only
+# warn, as forced_operators, or act when a graph runs, as compile_budget, are not among them (activation_test.py has these).
 _FILES = (
     "aten_ops",
+    "collective_key",
     "collectives",
     "compat",
     "composites",
@@ -38,6 +39,7 @@ _FILES = (
     "given_back",
     "graph_pass",
     "manifest",
+    "operators",
     "process_groups",
     "program_node",
     "program_text",
@@ -50,6 +52,7 @@ _FILES = (
     "sizes",
     "start_order",
     "sweep",
+    "whole_graph",
 )
 
 
