@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import fx
 
+from cotune.torch import compat
 from cotune.torch.composites import Composites
 from cotune.torch.program_text import Refusal
 from cotune.torch.region import Region
@@ -39,7 +40,7 @@ class Dependencies:
             latest.append(self.starts[node])
         self._latest[node] = max(latest, default=-1)
         if node.op == "call_function":
-            self._epoch += _is_barrier(node)
+            self._epoch += _is_barrier(node) or _runs_collectives(node)
             self.epochs[node] = self._epoch
 
     def region_of(self, node: fx.Node) -> Region | None:
@@ -106,3 +107,15 @@ def _is_barrier(node: fx.Node) -> bool:
     """Returns true if the node writes memory that others read."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
+
+
+def _runs_collectives(node: fx.Node) -> bool:
+    """Returns true if a body of the node has a collective, which starts where the node stands."""
+    pending = compat.bodies_of(node)
+    while pending:
+        for each in pending.pop().graph.nodes:
+            target = each.args[0] if each.target in compat.functionalizers() else each.target
+            if getattr(target, "namespace", "") in ("_c10d_functional", "cotune"):
+                return True
+            pending += compat.bodies_of(each)
+    return False

@@ -533,6 +533,28 @@ class OrderOfStartsTest(unittest.TestCase):
         self.assertIn(early, _before(order[between]))
         self.assertIn(order[between], _before(late))
 
+    def test_branches_keep_their_collectives(self) -> None:
+        group = fake_group()
+
+        def total(x: torch.Tensor) -> torch.Tensor:
+            return c10d.wait_tensor(c10d.all_reduce(x, "sum", group))
+
+        def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            first = total(x)
+            chosen = torch.cond(x[0, 0] > 0, total, total, (x,))
+            return torch.relu(first), chosen
+
+        x = torch.ones(8, 16)
+        explained(function, x)
+        *bodies, outer = decisions.explain_data()
+        left = [each["reason"] for graph in bodies for each in graph["left"]]
+        self.assertEqual(len(left), 2, bodies)
+        for each in left:
+            self.assertIn("in a branch or a loop", each)
+        (program,) = outer["programs"]
+        # With relu the program would stand after the branches and their collectives.
+        self.assertNotIn("max", program["text"])
+
     def test_collectives_run_by_their_depth(self) -> None:
         x = self.graph.input(16, 16)
         first = self.graph.all_reduce(x)

@@ -69,6 +69,7 @@ class Sweep:
         self._alone = alone
         self._overlap = [] if settings.overlap else compat.overlap_passes()
         self._is_reordered = compat.reorders_for_locality()
+        self._is_branch = compat.is_branch_or_loop(graph)
         self._wait = compat.collective_overload("wait_tensor")
         self._kinds = {
             compat.collective_overload(name): kind for name, kind in _COLLECTIVES.items()
@@ -195,6 +196,8 @@ class Sweep:
 
     def _why_not_tried(self, group: Any) -> str:
         """Why the group or the settings leave a collective alone."""
+        if self._is_branch:
+            return "it is in a branch or a loop (torch.cond, torch.while_loop), in which Inductor takes no programs"
         if isinstance(group, fx.Node):
             return "its group is a value of the graph"
         if not isinstance(group, str):
