@@ -15,6 +15,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import program_doc  # noqa: E402
 import svg_plot  # noqa: E402
 from report import size_text  # noqa: E402
 
@@ -95,8 +96,9 @@ def with_figures(text: str) -> str:
     return "\n".join(lines)
 
 
-def draw(doc: pathlib.Path, text: str) -> None:
-    """Writes the plots of these tables into the folder of the doc's figures."""
+def write(doc: pathlib.Path, text: str) -> None:
+    """Puts tables into the doc, and draws them in the folder of its figures."""
+    program_doc.write(doc, with_figures(text))
     folder = doc.parent / "figures"
     folder.mkdir(exist_ok=True)
     for name, plot in plots_of(text).items():
@@ -104,13 +106,10 @@ def draw(doc: pathlib.Path, text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    import program_report  # it imports this file
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/gpu_programs.md"))
     options = parser.parse_args(arguments)
-    _, _, rest = options.doc.read_text(encoding="utf-8").partition(program_report.BEGIN)
-    program_report.write(options.doc, rest.partition(program_report.END)[0].strip())
+    write(options.doc, program_doc.read(options.doc))
     return 0
 
 

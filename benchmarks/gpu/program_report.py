@@ -22,8 +22,6 @@ import program_bench  # noqa: E402
 import program_plots  # noqa: E402
 import report as collective_report  # noqa: E402
 
-BEGIN = "<!-- programs on GPUs, written by benchmarks/gpu/program_report.py: begin -->"
-END = "<!-- programs on GPUs, written by benchmarks/gpu/program_report.py: end -->"
 # Columns of the table: what users have without programs, by the beginning of the names of its ways.
 PEERS = {"NCCL + compile": "nccl_compiled", "NCCL symmetric + compile": "nccl_symmetric_compiled",
          "symm_mem + compile": "symm_mem"}
@@ -151,22 +149,12 @@ def report(contents: list[dict]) -> str:
     return f"{lines}\n\n{source}"
 
 
-def write(doc: pathlib.Path, text: str) -> None:
-    """Puts the text between the comments, and draws its tables beside the doc."""
-    before, begin, rest = doc.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"error: {doc} lacks the comments between which the tables stand: {BEGIN}")
-    doc.write_text(f"{before}{BEGIN}\n\n{program_plots.with_figures(text)}\n\n{END}{after}", encoding="utf-8")
-    program_plots.draw(doc, text)
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", type=pathlib.Path, nargs="+")
     parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/gpu_programs.md"))
     options = parser.parse_args(arguments)
-    write(options.doc, report([json.loads(file.read_text(encoding="utf-8")) for file in options.files]))
+    program_plots.write(options.doc, report([json.loads(file.read_text(encoding="utf-8")) for file in options.files]))
     return 0
 
 

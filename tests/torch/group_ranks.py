@@ -26,7 +26,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 import cotune.torch  # noqa: E402
-from cotune.torch import agreement, compat, groups, meeting, plain, process_groups, report  # noqa: E402
+from cotune.torch import agreement, compat, group_making, groups, meeting, plain, process_groups, report  # noqa: E402
 
 COLUMNS = 16
 # In which a rank that never comes is given up.
@@ -112,7 +112,7 @@ def late() -> str:
 
 def meeting_fails() -> str:
     """What goes wrong on rank 1 while the ranks meet is no error of cotune's."""
-    makes, finds = groups.Group, groups._host_id
+    makes, finds = group_making.Group, group_making._host_id
 
     def no_host() -> str:
         raise PermissionError("no boot_id here")
@@ -125,9 +125,9 @@ def meeting_fails() -> str:
     for name, other in (("_host_id", no_host), ("Group", made_in_vain)):
         group = dist.new_group(list(range(WORLD)))
         if RANK == 1:
-            setattr(groups, name, other)
+            setattr(group_making, name, other)
         errors.append(difference(name, summed_in(group), given()))
-        groups.Group, groups._host_id = makes, finds
+        group_making.Group, group_making._host_id = makes, finds
     return "".join(errors)
 
 
@@ -259,14 +259,14 @@ def interrupted_plain() -> str:
         runs(*arguments)
         results.append(arguments[1][0].clone())
 
-    groups._why_plain, why = lambda *_: "a test wants it", groups._why_plain
+    group_making.why_plain, why = lambda *_: "a test wants it", group_making.why_plain
     try:
         results.append(compiled(x))  # This call decides; later ones come to the operator of plain programs.
         plain.run_plain = runs_and_interrupts
         if not is_interrupted(lambda: compiled(x)):
             return "the call has returned, and the interrupt is lost; "
     finally:
-        groups._why_plain = why
+        group_making.why_plain = why
     results.append(compiled(x))
     if len(results) != 3:
         return f"{len(results)} calls have run; "

@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 from cotune import _structs
-from cotune.constants import DType, constant
+from cotune._constant_names import constant
+from cotune.constants import DType
 from cotune.errors import UsageError, usage_error
 
 # By the names that numpy, ml_dtypes and torch have.

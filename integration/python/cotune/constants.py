@@ -1,7 +1,6 @@
-"""The constants of cotune.h as enumerations, and the names by which users may write them."""
+"""The constants of cotune.h as enumerations."""
 
 import enum
-from typing import TypeVar
 
 
 class Result(enum.IntEnum):
@@ -80,25 +79,3 @@ class Numerics(enum.IntEnum):
     DEFAULT = 0  # the rule of the last tune of the group; before it, the setting numerics
     ANY = 1
     SAME = 2
-
-
-_Enum = TypeVar("_Enum", bound=enum.IntEnum)
-
-
-def constant(kind: type[_Enum], value: "_Enum | str | int", where: str) -> _Enum:
-    """The constant that `value` names: "sum" and Reduction.SUM are the same.
-
-    Raises UsageError, in which `where` names the argument.
-    """
-    if type(value) is kind:
-        return value
-    try:
-        return kind[value.upper()] if isinstance(value, str) else kind(value)
-    except (KeyError, ValueError):
-        # Imported here because errors.py is made of Result.
-        from cotune.errors import usage_error
-
-        names = ", ".join(each.name.lower() for each in kind)
-        raise usage_error(
-            f"there is no {kind.__name__} {value!r}", where, next_step=f"use one of {names}"
-        ) from None

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from cotune import _structs
+from cotune._constant_names import constant
 from cotune._interrupt import callback, keeper
 from cotune.buffers import Operand, operand
-from cotune.constants import Collective, DType, Reduction, Result, constant
+from cotune.constants import Collective, DType, Reduction, Result
 from cotune.errors import CotuneError, usage_error
 
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 from cotune import _structs
+from cotune._constant_names import constant
 from cotune._creation import (
     create,
     created_error,
@@ -22,7 +23,7 @@ from cotune._interrupt import keeper
 from cotune._native import library
 from cotune.buffers import Buffer, operand, require_writable, tensors
 from cotune.calls import CALL_NAMES, check_counts, check_place, elements_dtype
-from cotune.constants import Collective, DType, GroupMemory, Numerics, Reduction, Result, constant
+from cotune.constants import Collective, DType, GroupMemory, Numerics, Reduction, Result
 from cotune.errors import usage_error
 from cotune.functions import Functions, FunctionsAdapter
 from cotune.log import Log, LogAdapter

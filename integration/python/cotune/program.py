@@ -6,9 +6,10 @@ import pathlib
 import weakref
 
 from cotune import _structs
+from cotune._constant_names import constant
 from cotune._native import library
 from cotune.buffers import Buffer, Operand, operand, tensors
-from cotune.constants import DType, Result, constant
+from cotune.constants import DType, Result
 from cotune.errors import CotuneError, MachineError, error_of, usage_error
 
 

@@ -9,8 +9,9 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from cotune import _structs
+from cotune._constant_names import constant
 from cotune._interrupt import callback, keeper
-from cotune.constants import Collective, DType, Numerics, Reduction, constant
+from cotune.constants import Collective, DType, Numerics, Reduction
 from cotune.errors import usage_error
 from cotune.program import Program
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import pathlib
@@ -31,6 +32,13 @@ from cotune.torch import (
 from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import fake_group
+
+# Modules that record, warn, or act when a graph runs.
+_CHANGES_NO_GRAPH = set(
+    """compile_budget compiled_form compiled_functions custom_operators decisions forced_operators function_choices
+    function_forms function_groups group_entry group_making groups job_settings library log made_up_values meeting
+    option_values origins outside plain plain_form race_memory timed_rounds tune_settings verdict_file""".split()
+)
 
 
 class OtherPass(compat.custom_graph_pass()):
@@ -182,6 +190,22 @@ class ActivationTest(unittest.TestCase):
 
             with mock.patch.object(pathlib.Path, "read_bytes", changed):
                 self.assertNotEqual(graph_pass.code_digest.__wrapped__(), before, name)
+
+    def test_uuid_follows_the_code_of_all_modules_that_make_graphs(self) -> None:
+        """A module that the pass imports is in the key of the caches, or listed here because it changes no graph."""
+        folder = pathlib.Path(graph_pass.__file__).parent
+        reached, pending = set(), ["graph_pass", "operators"]
+        while pending:
+            name = pending.pop()
+            if name in reached or not (folder / f"{name}.py").is_file():
+                continue
+            reached.add(name)
+            for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cotune.torch"):
+                    path = node.module.removeprefix("cotune.torch").lstrip(".")
+                    pending += [path] if path else [each.name for each in node.names]
+        self.assertEqual(reached - set(graph_pass._FILES), _CHANGES_NO_GRAPH)
+        self.assertEqual(set(graph_pass._FILES) - reached, set())
 
     def test_uuid_follows_the_process_groups(self) -> None:
         uuids = [CotunePass().uuid()]

@@ -32,7 +32,17 @@ from cotune import _structs
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.errors import AbortedError, CotuneError, DeadlineError, RankLostError
-from cotune.torch import function_stage, given_back, groups, library, plain, plain_form, process_groups, whole_graph
+from cotune.torch import (
+    function_stage,
+    given_back,
+    group_making,
+    groups,
+    library,
+    plain,
+    plain_form,
+    process_groups,
+    whole_graph,
+)
 from cotune.torch.collective_key import Key
 from cotune.torch.giving_back import Candidate, GivingBack, compile_anew
 from cotune.torch.log import log
@@ -236,7 +246,7 @@ class Agreement:
 
     def _share(self, meeting: str, word: dict[str, Any], key: Key) -> list[dict[str, Any]]:
         words, _ = self._place().share(
-            meeting, word, self._what(key), hint=groups.LATE_HINT, check=self._check_group
+            meeting, word, self._what(key), hint=group_making.LATE_HINT, check=self._check_group
         )
         return words
 

@@ -15,7 +15,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import config
 from torch._inductor.decomposition import select_decomp_table
 
-from cotune.torch import decisions, graph_pass
+from cotune.torch import decisions, graph_pass, rewriting
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import GraphBuilder, aten, fake_group
@@ -33,7 +33,7 @@ def reduced(x: torch.Tensor) -> torch.Tensor:
 
 
 def _rewriting(gm: torch.fx.GraphModule, _: Any) -> Any:
-    graph_pass.rewrite(gm.graph, Settings(export=True), lambda name: GroupFacts(world_size=2))
+    rewriting.rewrite(gm.graph, Settings(export=True), lambda name: GroupFacts(world_size=2))
     gm.graph.lint()
     gm.recompile()
     return make_boxed_func(gm)

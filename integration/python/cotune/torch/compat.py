@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -251,6 +253,39 @@ def overlap_passes() -> list[str]:
 
 
 # The graph that is compiled, and those that have been loaded.
+
+
+def is_branch_or_loop(graph: Any) -> bool:
+    """Returns true if a graph is the body of a torch.cond, a torch.while_loop or the like, in whose lowering Inductor accepts no
+    operator that writes to a list of tensors.
+
+    Nothing in the body refers to the graph that has it. Inductor gives the body to passes while it works on that graph: its
+    function for that, which calls itself for each body, holds the module as `gm`.
+    """
+    calls = fetch("torch._inductor.compile_fx", "_recursive_post_grad_passes")
+    code = getattr(inspect.unwrap(calls), "__code__", None) if calls is not None else None
+    frame, inner = sys._getframe(1), graph.owning_module
+    while frame is not None and inner is not None:
+        outer = frame.f_locals.get("gm") if frame.f_code is code else None
+        if outer is not None and outer is not inner:
+            if any(each is inner for node in outer.graph.nodes if _branches(node) for each in bodies_of(node)):
+                return True
+            inner = outer
+        frame = frame.f_back
+    return False
+
+
+def _branches(node: Any) -> bool:
+    # invoke_subgraph only calls its body.
+    return isinstance(node.target, higher_order_type()) and node.target.name() != "invoke_subgraph"
+
+
+def bodies_of(node: Any) -> list[Any]:
+    """The modules that a node of a graph runs as the bodies of its branches, its loop or its call."""
+    if not isinstance(node.target, higher_order_type()):
+        return []
+    found = [getattr(each.graph.owning_module, str(each.target), None) for each in node.all_input_nodes if each.op == "get_attr"]
+    return [each for each in found if isinstance(each, torch.fx.GraphModule)]
 
 
 def compile_id() -> str:

@@ -24,7 +24,9 @@ from cotune.torch import (
     declarations,
     forced_operators,
     graph_pass,
+    group_making,
     groups,
+    rewriting,
     settings_file,
 )
 from cotune.torch.collectives import GroupFacts
@@ -170,7 +172,7 @@ class PassTest(Test):
         y = builder.call(ops.mixed.default, x, None, 2.0, "0", pieces=3)
         builder.graph.output((builder.call(torch.ops.aten.relu.default, y),))
         decisions.clear()
-        graph_pass.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
+        rewriting.rewrite(builder.graph, Settings(**settings), lambda name: GroupFacts(world_size=2))
         return builder
 
     def test_the_pass_warns_of_forced_choices_that_concern_no_operator(self) -> None:
@@ -398,11 +400,11 @@ class JudgeTest(Test):
             found = [settings.force_of_operator(each) for each in ("lib::one", "lib::two", "lib::three")]
             self.assertEqual(found, [("python/a", "option 'force'"), ("body", "COTUNE_FORCE"), ("", "COTUNE_FORCE")])
             self.assertEqual(settings_file.force_parts()[0], "all_gather=host/tree")
-            self.assertTrue(groups._forces())
+            self.assertTrue(group_making.forces(groups.tune_settings()))
         # The library refuses a text that cannot be read.
         for text, forces in (("lib::one=body", False), ("all_reduce=host/ring", True), ("lib::one", True), ("  ", False)):
             with self.subTest(text=text), mock.patch.dict("os.environ", COTUNE_FORCE=text):
-                self.assertEqual(groups._forces(), forces, "collectives")
+                self.assertEqual(group_making.forces(groups.tune_settings()), forces, "collectives")
 
     def raced_with(
         self, own_s: float, other_s: float, other: dict[str, Any] | None = None, **settings: Any

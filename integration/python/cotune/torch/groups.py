@@ -1,8 +1,7 @@
 """The groups of cotune behind PyTorch's process groups: made when an operator first runs.
 
-The ranks of a process group meet through its own store, say whether each of them can make a group of cotune,
-and make it, all of them or none. Where that fails, the name is "plain": programs of that group run by PyTorch's
-own collectives, on all of its ranks, and one warning says why.
+If no group of cotune can be made (group_making.py), the name is "plain": programs of that group run by PyTorch's
+own collectives, on all of its ranks, and one warning gives the reason.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import collections
 import ctypes
 import dataclasses
-import datetime
 import logging
 import os
-import pathlib
 import threading
 import time
 import weakref
@@ -25,61 +22,23 @@ import torch
 from cotune import _native
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
-from cotune.errors import CotuneError, error_of
+from cotune.errors import CotuneError
 from cotune.group import Group
 from cotune.torch import (
-    compat,
-    compile_budget,
-    function_choices,
-    function_forms,
     function_groups,
+    group_making,
     job_settings,
     library,
     process_groups,
-    settings_file,
     verdict_file,
 )
 from cotune.torch.group_entry import GroupEntry, ProgramOfGroup
-from cotune.torch.log import LinesOfGroup, log
-from cotune.torch.meeting import Place
+from cotune.torch.log import log
 from cotune.torch.origins import Origin
 from cotune.torch.tune_settings import TuneSettings
 
-# How much of an error goes through the store.
-_REASON_CHARACTERS_MAX = 1000
-# A rank may need the whole timeout to find that a group cannot be made; the others wait for its word.
-_WORD_GRACE_S = 30.0
-# Why a rank may be missing where all ranks meet.
-LATE_HINT = (
-    ". They may be compiling, have ended with an error of their own, which their output has, or run this graph without "
-    "cotune: where cotune.torch.enable() was not called, or with another PyTorch, other options, or another graph"
-)
 # The failures that always stop a group.
 _STOPPING = (Result.ERROR_RANK_LOST, Result.ERROR_DEADLINE, Result.ERROR_ABORTED)
-
-
-class _StoreOfGroup:
-    """torch's store as cotune's (cotune.Store). Its own connection, where the store can have one."""
-
-    def __init__(self, store: Any):
-        self._store = store
-
-    def put(self, key: str, value: bytes, timeout_s: float) -> None:
-        self._store.set(key, value)
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        self._wait(key, timeout_s)
-        return self._store.get(key)
-
-    def erase(self, key: str, timeout_s: float) -> None:
-        self._store.delete_key(key)
-
-    def _wait(self, key: str, timeout_s: float) -> None:
-        try:
-            self._store.wait([key], datetime.timedelta(seconds=timeout_s))
-        except RuntimeError as failure:
-            # DistStoreError: what torch raises when the time is over.
-            raise TimeoutError(str(failure)) from failure
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,7 +88,7 @@ def races_plain() -> bool:
     They do not if nothing is measured, if the user forces choices, or if only choices with the bits of the default may run.
     """
     settings = _settings
-    return settings.races_plain and settings.tunes and settings.numerics == "any" and not _forces()
+    return settings.races_plain and settings.tunes and settings.numerics == "any" and not group_making.forces(settings)
 
 
 def entries() -> list[GroupEntry]:
@@ -146,7 +105,7 @@ def group_of(name: str, device: torch.device | str | int | None = None) -> Group
     plain. It is used by one thread at a time, and not while an operator of that group runs. Raises RuntimeError before an
     operator has run in that process group: the first one makes the group, on all ranks together.
     """
-    place = None if device is None else _place(_ordinal(torch.device(device)))
+    place = None if device is None else group_making.place_name(_ordinal(torch.device(device)))
     with _lock:
         found = [
             each for each in _entries.copy().values() if each.name == name and place in (None, each.device)
@@ -179,7 +138,7 @@ def process_group_of(name: str) -> Any:
 def is_plain_anyway(name: str, device: int) -> bool:
     """Whether the group needs no other rank to know that it is plain."""
     process_group = process_group_of(name)
-    return _why_plain(process_group.size(), process_groups.group_backend(process_group), device) != ""
+    return group_making.why_plain(process_group.size(), process_groups.group_backend(process_group), device) != ""
 
 
 def become_plain(name: str, device: int, reason: str) -> None:
@@ -252,148 +211,11 @@ def _programs_are(count: int) -> str:
     return "1 program is" if count == 1 else f"{count} programs are"
 
 
-def _place(device: int) -> str:
-    return "host" if device < 0 else f"cuda:{device}"
-
-
 def _ordinal(device: torch.device) -> int:
     """The number of a CUDA device, by default that of the current one; -1 for the host."""
     if device.type != "cuda":
         return -1
     return torch.cuda.current_device() if device.index is None else device.index
-
-
-def _host_id() -> str:
-    """Equal for processes that share memory: one boot of one machine, one /dev/shm."""
-    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    shared = os.stat("/dev/shm")
-    return f"{boot}/{shared.st_dev}"
-
-
-def _reason_of(failure: Exception) -> str:
-    """One line for the other ranks; never empty."""
-    is_ours = isinstance(failure, (CotuneError, compat.Unsupported))
-    text = str(failure) if is_ours and str(failure) else f"{type(failure).__name__}: {failure}"
-    return text[:_REASON_CHARACTERS_MAX]
-
-
-def _readiness(process_group: Any) -> dict[str, Any]:
-    """The host of this rank, the version of its functions and the time to compile them, or the reason why it cannot make a group.
-
-    Raises nothing: the other ranks wait for it.
-    """
-    if why := settings_file.why_force_is_wrong():
-        return {"reason": why[:_REASON_CHARACTERS_MAX], "force_result": int(Result.ERROR_USAGE)}
-    try:
-        _native.library()
-        library.load()
-        compile_s = _settings.functions_compile_budget_s
-        functions = function_choices.version_of(process_group, _compiles_functions(compile_s))
-        return {"reason": "", "host": _host_id(), "functions": functions, "compile_s": compile_s}
-    except Exception as failure:  # noqa: BLE001
-        return {"reason": _reason_of(failure), "host": "", "functions": ""}
-
-
-def _have_one_list(words: list[dict[str, str]]) -> bool:
-    """Returns true if all ranks have the same functions: otherwise they do not meet to compile them."""
-    versions = {word.get("functions", "") for word in words}
-    return len(versions) == 1 and "" not in versions
-
-
-def _compiles_functions(compile_s: float) -> bool:
-    return compile_s > 0 and _settings.numerics == "any"
-
-
-def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
-    for rank, word in zip(global_ranks, words, strict=True):
-        if word["reason"]:
-            return f"rank {rank}: {word['reason']}"
-    hosts = {word.get("host", "") for word in words}
-    if len(hosts) > 1:
-        return f"its ranks are on {len(hosts)} hosts, and cotune's groups are of one host"
-    return ""
-
-
-def _forces() -> bool:
-    """Returns true if the user forces choices, as far as this process knows without a group."""
-    return _settings.force_of_collectives is not None or settings_file.forces_collectives()
-
-
-def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:
-    """Raises the error of forced choices that are wrong, or differ between the ranks, on all of them.
-
-    PyTorch's own collectives would run otherwise, and a user who compares choices would not notice.
-    """
-    for rank, word in zip(global_ranks, words, strict=True):
-        if word.get("force_result"):
-            raise error_of(word["force_result"], f"rank {rank}: {word['reason']}", None)
-
-
-def _make(name: str, process_group: Any, device: int) -> GroupEntry:
-    """Collective over the ranks of the process group."""
-    place = _place(device)
-    meeting = Place(name, process_group, device)
-    timeout_s = meeting.timeout_s
-    ready, attempt = meeting.share("ready", _readiness(process_group), "come to its first operator", hint=LATE_HINT)
-    _raise_wrong_force(ready, meeting.global_ranks)
-    if reason := _first_reason(ready, meeting.global_ranks):
-        return GroupEntry(name, place, None, reason)
-    compile_s = compile_budget.agreed_s(ready, meeting, process_group) if any(word.get("functions") for word in ready) else 0.0
-    group, failure, force_result, is_agreed = None, "", 0, False
-    prefix = f"cotune/{name}/{'host' if device < 0 else 'cuda'}/{attempt}"
-    forms = function_forms.Forms(process_group, device, prefix) if _compiles_functions(compile_s) else None
-    try:
-        try:
-            group = Group(
-                meeting.rank,
-                meeting.size,
-                store=_StoreOfGroup(torch.distributed.PrefixStore(attempt, meeting.store)),
-                memory="host" if device < 0 else "cuda",
-                join_timeout_s=timeout_s,
-                call_timeout_s=timeout_s,
-                log=LinesOfGroup(),
-                ignores_database=_settings.begins_without_database(meeting.rank),
-                functions=function_choices.functions_of(process_group, meeting.store, prefix, forms),
-                force=_settings.force_of_collectives,
-                settings=_settings.settings_of_group(),
-            )
-        except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
-            failure = _reason_of(error)
-            result = getattr(error, "result", Result.SUCCESS)
-            if result in (Result.ERROR_USAGE, Result.ERROR_DISAGREEMENT) and _forces():
-                force_result = int(result)
-        made, _ = meeting.share(
-            f"{attempt}/made",
-            {"reason": failure, "force_result": force_result},
-            "made its group for the operators",
-            timeout_s + _WORD_GRACE_S,
-        )
-        _raise_wrong_force(made, meeting.global_ranks)
-        reason = _first_reason(made, meeting.global_ranks)
-        is_agreed = reason == ""
-    finally:
-        if group is not None and not is_agreed:
-            group.destroy()
-    entry = GroupEntry(name, place, group if is_agreed else None, reason, functions_compile_budget_s=compile_s)
-    entry.forms = forms if is_agreed and _have_one_list(ready) else None
-    return entry
-
-
-def _why_plain(size: int, backend: str, device: int) -> str:
-    """Why the group is not one of cotune's for operands on the device; "" where it may be.
-
-    A group of cotune is where its operands are, as a collective of PyTorch is run by the backend of its operands'
-    device. `backend` is "cpu:gloo,cuda:nccl", or a name without devices, which may be that of any.
-    """
-    if size == 1:
-        return "it has one rank"
-    if "fake" in backend:
-        return "its backend is fake"
-    kinds = [each.partition(":")[0] for each in backend.split(",") if ":" in each]
-    if kinds and ("cpu" if device < 0 else "cuda") not in kinds:
-        where = "the host" if device < 0 else _place(device)
-        return f"it has no backend for operands on {where}, only {backend}"
-    return ""
 
 
 def _register(entry: GroupEntry, device: int, settings: TuneSettings) -> None:
@@ -467,11 +289,11 @@ def resolve(name: str, device: int) -> None:
     with torch.cuda.device(device) if device >= 0 else torch.no_grad():
         if function_groups.is_own(name):
             # Functions that race for a collective do not run programs themselves.
-            entry = GroupEntry(name, _place(device), None, "it belongs to functions that race")
-        elif reason := _why_plain(process_group.size(), process_groups.group_backend(process_group), device):
-            entry = GroupEntry(name, _place(device), None, reason)
+            entry = GroupEntry(name, group_making.place_name(device), None, "it belongs to functions that race")
+        elif reason := group_making.why_plain(process_group.size(), process_groups.group_backend(process_group), device):
+            entry = GroupEntry(name, group_making.place_name(device), None, reason)
         else:
-            entry = _make(name, process_group, device)
+            entry = group_making.make(name, process_group, device, tune_settings())
     if entry.group is None:
         is_news = process_group.rank() == 0 and not function_groups.is_own(name)
         log.log(

@@ -20,8 +20,12 @@ import torch.distributed as dist
 
 from cotune.constants import Result
 from cotune.errors import CotuneError, UsageError
-from cotune.torch import compat, groups, meeting, process_groups
+from cotune.torch import compat, group_making, groups, meeting, process_groups
 from cotune.torch.testing.process_group import StandInGroup, ranks_of_group
+
+
+def made_group(process_group: Any, device: int) -> groups.GroupEntry:
+    return group_making.make("g", process_group, device, groups.tune_settings())
 
 
 class FakeGroup:
@@ -39,8 +43,8 @@ class MeetingTest(unittest.TestCase):
         self.ranks = ranks_of_group()
         patches = [
             mock.patch.object(meeting, "LATE_S", 0.1),
-            mock.patch.object(groups, "_WORD_GRACE_S", 0.1),
-            mock.patch.object(groups, "Group", FakeGroup),
+            mock.patch.object(group_making, "_WORD_GRACE_S", 0.1),
+            mock.patch.object(group_making, "Group", FakeGroup),
             mock.patch.object(groups._native, "library", lambda: None),
             mock.patch.object(groups.library, "load", lambda: None),
             mock.patch.object(process_groups, "group_timeout_s", lambda group, device: 0.5),
@@ -53,7 +57,7 @@ class MeetingTest(unittest.TestCase):
         entries: list[Any] = [None, None]
 
         def meet(rank: int) -> None:
-            entries[rank] = groups._make("g", self.ranks[rank], -1)
+            entries[rank] = made_group(self.ranks[rank], -1)
 
         threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(2)]
         for each in threads:
@@ -65,7 +69,7 @@ class MeetingTest(unittest.TestCase):
     def test_a_rank_that_does_not_come_is_named(self) -> None:
         with self.assertLogs("cotune.torch", "WARNING") as logged:
             with self.assertRaisesRegex(TimeoutError, "rank 0 has waited for 0.5 s.*'g': rank 1. They"):
-                groups._make("g", self.ranks[0], -1)
+                made_group(self.ranks[0], -1)
         self.assertEqual(len(logged.output), 1)
         self.assertIn("rank 0 has waited for 0.1 s", logged.output[0])
         self.assertIn("have ended with an error of their own, which their output has", logged.output[0])
@@ -101,9 +105,9 @@ class MeetingTest(unittest.TestCase):
         with mock.patch.object(groups.library, "load", side_effect=AttributeError("undefined symbol")):
             for entry in self._meet_both():
                 self.assertRegex(entry.reason, "rank 0: AttributeError: undefined symbol")
-        with mock.patch.object(groups, "_host_id", side_effect=OSError("no boot_id")):
+        with mock.patch.object(group_making, "_host_id", side_effect=OSError("no boot_id")):
             self.assertRegex(self._meet_both()[1].reason, "rank 0: OSError: no boot_id")
-        with mock.patch.object(groups, "Group", side_effect=ValueError("no")):
+        with mock.patch.object(group_making, "Group", side_effect=ValueError("no")):
             self.assertRegex(self._meet_both()[1].reason, "rank 0: ValueError: no")
 
     def _raised_by_both(self) -> list[CotuneError | None]:
@@ -112,7 +116,7 @@ class MeetingTest(unittest.TestCase):
 
         def meet(rank: int) -> None:
             try:
-                groups._make("g", self.ranks[rank], -1)
+                made_group(self.ranks[rank], -1)
             except CotuneError as failure:
                 raised[rank] = failure
 
@@ -126,7 +130,7 @@ class MeetingTest(unittest.TestCase):
     def test_wrong_forced_choices_are_raised_on_all_ranks(self) -> None:
         """PyTorch's own collectives would hide from the user that nothing was forced."""
         with (
-            mock.patch.object(groups, "Group", side_effect=UsageError("host/rign cannot run all_reduce")),
+            mock.patch.object(group_making, "Group", side_effect=UsageError("host/rign cannot run all_reduce")),
             mock.patch.object(groups, "_settings", groups.TuneSettings(force={"all_reduce": "host/rign"})),
         ):
             raised = self._raised_by_both()
@@ -142,8 +146,8 @@ class MeetingTest(unittest.TestCase):
             return why if threading.current_thread().name == "1" else ""
 
         with (
-            mock.patch.object(groups.settings_file, "why_force_is_wrong", why_force_is_wrong),
-            mock.patch.object(groups, "Group", side_effect=AssertionError("a group is made")),
+            mock.patch.object(group_making.settings_file, "why_force_is_wrong", why_force_is_wrong),
+            mock.patch.object(group_making, "Group", side_effect=AssertionError("a group is made")),
         ):
             raised = self._raised_by_both()
         for each in raised:
@@ -153,14 +157,14 @@ class MeetingTest(unittest.TestCase):
     def _meet_with_budgets(self, *budgets_s: float) -> list[groups.GroupEntry]:
         """The entries of ranks that have one function, and each its own time to compile functions."""
         of_rank = {id(each): seconds for each, seconds in zip(self.ranks, budgets_s, strict=True)}
-        readiness = groups._readiness
+        readiness = group_making._readiness
 
-        def ready(process_group: Any) -> dict[str, Any]:
-            return {**readiness(process_group), "functions": "v", "compile_s": of_rank[id(process_group)]}
+        def ready(process_group: Any, settings: Any) -> dict[str, Any]:
+            return {**readiness(process_group, settings), "functions": "v", "compile_s": of_rank[id(process_group)]}
 
         with (
-            mock.patch.object(groups, "_readiness", ready),
-            mock.patch.object(groups.function_choices, "functions_of", lambda group, store, prefix, forms: forms),
+            mock.patch.object(group_making, "_readiness", ready),
+            mock.patch.object(group_making.function_choices, "functions_of", lambda group, store, prefix, forms: forms),
         ):
             return self._meet_both()
 
@@ -204,9 +208,9 @@ class MeetingTest(unittest.TestCase):
             return share(place, name, *arguments, **named)
 
         meeting.Place("g", self.ranks[1], -1).leave_word("ready", {"reason": "", "host": ""})
-        with mock.patch.object(meeting.Place, "share", breaks), mock.patch.object(groups, "_host_id", lambda: ""):
+        with mock.patch.object(meeting.Place, "share", breaks), mock.patch.object(group_making, "_host_id", lambda: ""):
             with self.assertRaises(ConnectionError):
-                groups._make("g", self.ranks[0], -1)
+                made_group(self.ranks[0], -1)
         self.assertTrue(FakeGroup.last.is_destroyed)
 
 
@@ -221,7 +225,7 @@ class ProcessGroupTest(unittest.TestCase):
         )
         self.addCleanup(dist.destroy_process_group)
         for each in (
-            mock.patch.object(groups, "Group", FakeGroup),
+            mock.patch.object(group_making, "Group", FakeGroup),
             mock.patch.object(groups._native, "library", lambda: None),
             mock.patch.object(groups.library, "load", lambda: None),
             mock.patch.object(groups.library, "is_there", lambda: False),
@@ -231,7 +235,7 @@ class ProcessGroupTest(unittest.TestCase):
 
     def _made(self, process_group: Any, device: int) -> tuple[str, dict[str, Any]]:
         """Where the group is, and the options that it is made with."""
-        entry = groups._make("g", process_group, device)
+        entry = made_group(process_group, device)
         self.assertIs(entry.group, FakeGroup.last, entry.reason)
         return entry.device, FakeGroup.last.options
 
@@ -262,7 +266,7 @@ class ProcessGroupTest(unittest.TestCase):
         process_group = dist.new_group([0])
         with (
             mock.patch.object(process_groups, "resolve_group", lambda name: process_group),
-            mock.patch.object(groups, "_why_plain", lambda *_: ""),
+            mock.patch.object(group_making, "why_plain", lambda *_: ""),
             mock.patch.object(torch.cuda, "device", lambda device: contextlib.nullcontext()),
         ):
             self.addCleanup(groups.drop, "g")
@@ -326,7 +330,7 @@ class ProcessGroupTest(unittest.TestCase):
             (1, "cpu:gloo,cuda:nccl", -1, "it has one rank"),
         ):
             with self.subTest(backend=backend, device=device):
-                self.assertEqual(groups._why_plain(size, backend, device), reason)
+                self.assertEqual(group_making.why_plain(size, backend, device), reason)
         process_group = StandInGroup()
         with (
             mock.patch.object(process_groups, "resolve_group", lambda name: process_group),

@@ -13,7 +13,7 @@ import torch
 
 import cotune.torch
 from cotune import MachineError, _native
-from cotune.torch import groups, library
+from cotune.torch import group_making, groups, library
 
 
 class OtherVersionTest(unittest.TestCase):
@@ -75,7 +75,7 @@ class OtherVersionTest(unittest.TestCase):
         self.assertIn(text, logged.output[0])
         self.assertTrue(hasattr(torch.ops.cotune, "program"))
         # The warning of the first run gives this reason.
-        self.assertEqual(groups._readiness(None), {"reason": text, "host": "", "functions": ""})
+        self.assertEqual(group_making._readiness(None, groups.tune_settings()), {"reason": text, "host": "", "functions": ""})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One region of a graph: its members, its program, and how a node's operations are emitted."""
+"""One region of a graph: its members, its program, and the rows that sizes of its tensors stand for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from cotune.torch import aten_ops, compat, sizes
-from cotune.torch.program_text import ALL, ONE, SHARE, Number, Operand, Program, Refusal, ValueType
+from cotune.torch import compat, sizes
+from cotune.torch.program_text import ALL, ONE, SHARE, Program, Refusal, ValueType
 
 
 @dataclasses.dataclass
@@ -142,107 +142,3 @@ class Region:
 def is_wait(node: fx.Node) -> bool:
     """Returns true if the node waits for a functional collective."""
     return node.target is compat.collective_overload("wait_tensor")
-
-
-class Emission:
-    """The context in which one node's operations are emitted; see aten_ops.Context."""
-
-    def __init__(
-        self,
-        region: Region,
-        operands: list[fx.Node],
-        facts: sizes.TensorFacts,
-        is_rowwise: bool,
-    ):
-        self.region = region
-        self.program = region.program
-        self.device_type = region.device.type
-        self.operands = operands
-        self.facts = facts
-        self.word = facts.word
-        self.reads_narrow = False
-        self.drops_last = False  # a reduction that leaves the last dimension out
-        self._anchor = None if is_rowwise else self._flat_type()
-
-    def _flat_type(self) -> tuple[str, int] | None:
-        """The type of a member of exactly the result's sizes: those sizes stand for that type."""
-        for argument in self.operands:
-            if argument in self.region.values and argument not in self.region.narrow:
-                facts = sizes.facts_of(argument)
-                if facts.dims == self.facts.dims:
-                    type_ = self.program.types[self.region.values[argument]]
-                    return type_.rows, type_.columns
-        return None
-
-    @property
-    def result_type(self) -> tuple[str, int]:
-        """Rows and columns of the result."""
-        return self._anchor or self.region.type_of(self.facts)
-
-    def operand(self, argument: Any, dtype: str = "") -> Operand:
-        if isinstance(argument, (bool, int, float)):
-            return Number(float(argument) if isinstance(argument, float) else int(argument))
-        literal = aten_ops.literal_of(argument)
-        if literal is not None and argument not in self.region.values:
-            return Number(literal)
-        value = self._value(argument)
-        # A bool is u8 inside of a program.
-        return self.program.cast(value, dtype) if dtype else value
-
-    def row_operand(self, argument: Any) -> int:
-        if argument in self.region.narrow:
-            raise Refusal("a repeated value is reduced")
-        return self._value(argument, is_elementwise=False)
-
-    def _value(self, argument: Any, is_elementwise: bool = True) -> int:
-        facts = sizes.facts_of(argument)
-        if facts is None:
-            raise Refusal("an operand is no tensor")
-        rows, columns = self._type(facts, is_elementwise)
-        if argument in self.region.values:
-            value = self.region.values[argument]
-            type_ = self.program.types[value]
-            if argument in self.region.narrow:
-                self.reads_narrow = True
-                if type_.rows in (ONE, rows) and type_.columns in (1, columns):
-                    return value
-            if (type_.rows, type_.columns) != (rows, columns):
-                raise Refusal("a value is read in another layout")
-            return value
-        return self._outside(argument, facts, rows, columns)
-
-    def _outside(self, argument: fx.Node, facts: Any, rows: str, columns: int) -> int:
-        if argument.target is aten_ops.EXPAND:
-            base = argument.args[0]
-            base_facts = sizes.facts_of(base)
-            if base_facts is not None and base_facts.word == facts.word:
-                try:
-                    base_rows, base_columns = self._aligned(base_facts)
-                except Refusal:
-                    pass
-                else:
-                    argument, facts, rows, columns = base, base_facts, base_rows, base_columns
-        return self.region.input_value(argument, ValueType(facts.word, rows, columns))
-
-    def _type(self, facts: sizes.TensorFacts, is_elementwise: bool) -> tuple[str, int]:
-        if not is_elementwise:
-            return self.region.type_of(facts)
-        if facts.dims == self.facts.dims:
-            return self.result_type
-        return self._aligned(facts)
-
-    def _aligned(self, facts: sizes.TensorFacts) -> tuple[str, int]:
-        """Rows and columns of an operand that is repeated to the result's sizes."""
-        if all(isinstance(size, int) and size == 1 for size in facts.dims):
-            return ONE, 1
-        rows, columns = self.result_type
-        if (rows, columns) != self.region.type_of(self.facts):
-            raise Refusal("a value is repeated over another layout")
-        lead, result = facts.lead, self.facts.lead
-        if not (facts.columns == columns or facts.columns == 1):
-            raise Refusal("columns are repeated in part")
-        if lead == result:
-            return rows, facts.columns
-        if all(isinstance(size, int) and size == 1 for size in lead):
-            return ONE, facts.columns
-        raise Refusal("a value is repeated over a middle dimension")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import unittest
 from unittest import mock
@@ -438,6 +439,17 @@ class TakenAnywayTest(unittest.TestCase):
         self.assertEqual(len(self._lines_of(wait, *outputs)), 1)
 
 
+def _before(node: torch.fx.Node) -> set[torch.fx.Node]:
+    """The nodes that a node depends on."""
+    found, pending = set(), [node]
+    while pending:
+        for each in pending.pop().all_input_nodes:
+            if each not in found:
+                found.add(each)
+                pending.append(each)
+    return found
+
+
 class OrderOfStartsTest(unittest.TestCase):
     """The collectives of a graph run in the order in which they start in it."""
 
@@ -503,6 +515,45 @@ class OrderOfStartsTest(unittest.TestCase):
         order = list(self.graph.graph.nodes)
         (wrapped,) = (each for each in total.args if isinstance(each, torch.fx.Node) and each.name == by_hand.name)
         self.assertLess(order.index(program), order.index(wrapped))
+
+    def test_the_all_to_all_of_a_dtensor_is_in_the_chain(self) -> None:
+        importlib.import_module("torch.distributed.tensor._collective_utils")  # registers the fake of the operator
+        x, y = self.graph.input(8, 16), self.graph.input(8, 16)
+        first = self.graph.all_reduce(x)
+        moved = self.graph.call(torch.ops._dtensor.shard_dim_alltoall.default, y, 0, 1, fake_group())
+        last = self.graph.call(aten.relu.default, self.graph.all_reduce(self.graph.call(aten.relu.default, first)))
+        total = self.graph.call(aten.relu.default, first)
+        self.graph.rewritten(total, moved, last)
+        early, late = _programs(self.graph)
+        order = list(self.graph.graph.nodes)
+        output = order[-1]
+        between = order.index(output.args[0][1])
+        self.assertLess(order.index(early), between)
+        self.assertLess(between, order.index(late))
+        self.assertIn(early, _before(order[between]))
+        self.assertIn(order[between], _before(late))
+
+    def test_branches_keep_their_collectives(self) -> None:
+        group = fake_group()
+
+        def total(x: torch.Tensor) -> torch.Tensor:
+            return c10d.wait_tensor(c10d.all_reduce(x, "sum", group))
+
+        def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            first = total(x)
+            chosen = torch.cond(x[0, 0] > 0, total, total, (x,))
+            return torch.relu(first), chosen
+
+        x = torch.ones(8, 16)
+        explained(function, x)
+        *bodies, outer = decisions.explain_data()
+        left = [each["reason"] for graph in bodies for each in graph["left"]]
+        self.assertEqual(len(left), 2, bodies)
+        for each in left:
+            self.assertIn("in a branch or a loop", each)
+        (program,) = outer["programs"]
+        # With relu the program would stand after the branches and their collectives.
+        self.assertNotIn("max", program["text"])
 
     def test_collectives_run_by_their_depth(self) -> None:
         x = self.graph.input(16, 16)

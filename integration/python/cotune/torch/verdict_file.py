@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 import cotune
+from cotune.torch import settings_file
 from cotune.torch.log import log
 
 _VERSION = 1
@@ -33,7 +34,8 @@ def path_of(database: str | os.PathLike[str] | None) -> str:
     """The file that belongs to a tuned database; "" for none. `database` is the option of that name."""
     if database is None:
         return ""
-    named = os.fspath(database) or os.environ.get("COTUNE_DATABASE", "")
+    outside = settings_file.given("database")
+    named = os.fspath(database) or (outside.value if outside else "")
     if named:
         return f"{named}.torch.json"
     folder = os.environ.get("XDG_CACHE_HOME", "")

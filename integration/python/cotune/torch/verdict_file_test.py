@@ -44,6 +44,12 @@ class VerdictFileTest(unittest.TestCase):
             self.assertEqual(verdict_file.path_of(""), "/home/x/.cache/cotune/verdicts.torch.json")
             os.environ["XDG_CACHE_HOME"] = "/cache"
             self.assertEqual(verdict_file.path_of(""), "/cache/cotune/verdicts.torch.json")
+            with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                file.write('database = "/file/t.tdb"\n')
+                file.flush()
+                os.environ["COTUNE_CONFIG"] = file.name
+                self.assertEqual(verdict_file.path_of(""), "/file/t.tdb.torch.json")
+                del os.environ["COTUNE_CONFIG"]
             os.environ["COTUNE_DATABASE"] = "/db/t.tdb"
             self.assertEqual(verdict_file.path_of(""), "/db/t.tdb.torch.json")
         with mock.patch.dict(os.environ, {}, clear=True):

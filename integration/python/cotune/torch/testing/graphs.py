@@ -11,7 +11,7 @@ from torch import fx
 from torch._inductor import config
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from cotune.torch import decisions, graph_pass
+from cotune.torch import decisions, graph_pass, rewriting
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 from cotune.torch.testing import stand_in
@@ -80,7 +80,7 @@ class GraphBuilder:
         self.graph.output(outputs)
         decisions.clear()
         facts = GroupFacts(world_size=2, reason=reason)
-        graph_pass.rewrite(self.graph, Settings(**options), lambda name: facts)
+        rewriting.rewrite(self.graph, Settings(**options), lambda name: facts)
         self.graph.lint()
         return decisions.graphs()[0]
 
