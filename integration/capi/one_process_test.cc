@@ -1,8 +1,11 @@
 // A group of one process: what it takes from a tuned database and puts into one; what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -439,6 +442,28 @@ TEST_F(OneProcessTest, AStoppedTuneKeepsItsCellsUnlessAnotherOneHasTheDatabase) 
               HasSubstr("what was measured is kept in " + journal));
   EXPECT_TRUE(std::filesystem::exists(journal));
   EXPECT_EQ(Tune(database, false).known, 1);
+}
+
+// No more than 512 bytes fit into a file.
+TEST_F(OneProcessTest, AFullDiskIsWarnedOfOnceAndTheTableIsUsed) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer keeps its own memory in a file, which would be cut too";
+#endif
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit whole{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &whole), 0);
+  const rlimit full{512, whole.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  const cotune_tune_report report = Tune("", false);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &whole), 0);
+  EXPECT_EQ(report.measured, 2);
+  EXPECT_EQ(std::count_if(log_.begin(), log_.end(),
+                          [](const std::string& line) {
+                            return line.find("cannot be written to the journal") !=
+                                   std::string::npos;
+                          }),
+            1);
+  EXPECT_THAT(Explained(false), HasSubstr("at 4096 bytes: "));
 }
 
 TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
