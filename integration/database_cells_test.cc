@@ -136,7 +136,7 @@ TEST_F(DatabaseCellsTest, ATuneThatIsThereForItsCellsEndsAtAFullDisk) {
     const rlimit full{0, 0};
     if (setrlimit(RLIMIT_FSIZE, &full) != 0) _exit(4);
     const DatabaseEntry lost = EntryForTest(16);
-    // The tune says it when it ends.
+    // The error that ends the tune has it.
     if (!cells.Record(lost.cell, lost.winner) || !cells.why_not_kept()) _exit(5);
     const std::string text = cells.why_not_kept()->ToText();
     _exit(text.find("1 of 2 measured cells are kept in") != std::string::npos ? 0 : 6);

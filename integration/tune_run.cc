@@ -210,8 +210,8 @@ Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer,
   return error;
 }
 
-// Why the ranks have stopped together: rank 0 says whether it could not keep what it measured, or
-// the user has asked.
+// Gives the reason for which the ranks stop together, on all of them: rank 0 could not keep a cell,
+// or `error`, if the user has asked.
 Error WhyStopped(Job& job, const DatabaseCells& known, Error error) {
   const std::optional<Error>& own = known.why_not_kept();
   const Status status = own ? Status(tl::make_unexpected(*own)) : Status{};
