@@ -1,4 +1,5 @@
 // The processes that `cotune` starts: what they are given, and what is said of their ends.
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,7 +121,7 @@ TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
   ASSERT_TRUE(
       run.WaitForError("cotune: warning: waiting for ranks 1, 2, which have not joined "
                        "the job yet, for at most "));
-  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  ASSERT_EQ(kill(run.pid(), SIGTERM), 0);
   const ProgramEnd end = run.Wait();
   EXPECT_EQ(end.exit_code, 130) << end.err;
   EXPECT_EQ(Count(end.err, "waiting for"), 1u) << end.err;
@@ -131,6 +132,64 @@ TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
       1u)
       << end.err;
   EXPECT_EQ(Document(end)["error"]["exit_code"], 130) << end.out;
+  // The next job finds no socket that it would have to call stale.
+  EXPECT_TRUE(std::filesystem::is_empty(environment_["XDG_RUNTIME_DIR"] + "/cotune"));
+}
+
+TEST_F(RanksTest, ARankWithoutRankZeroNamesTheVariablesThatMadeItOne) {
+  environment_["RANK"] = "2";
+  environment_["WORLD_SIZE"] = "3";
+  ProgramRun run(Command({"tune", "--sizes", "1K", "--db", database_}), environment_);
+  ASSERT_TRUE(
+      run.WaitForError("waiting for rank 0, which has not joined the job yet, for at most"));
+  ASSERT_TRUE(
+      run.WaitForError("this process is rank 2 of 3 by RANK and WORLD_SIZE: without a "
+                       "launcher unset them\n"));
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  EXPECT_EQ(run.Wait().exit_code, 130);
+}
+
+TEST_F(RanksTest, VariablesOfALauncherThatAreLeftOverAreNamed) {
+  environment_["RANK"] = "0";
+  environment_["WORLD_SIZE"] = "1";
+  environment_["MASTER_PORT"] = "left-over";
+  const std::string text =
+      "this process is rank 0 of 1 by RANK and WORLD_SIZE: without a launcher unset them";
+  const std::vector<std::string> tune = {"tune", "--collective", "broadcast", "--sizes",
+                                         "1K",   "--db",         database_};
+  const ProgramEnd alone = Run(tune);
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_EQ(Count(alone.err, "only copies are measured; " + text + "\n"), 1u) << alone.err;
+  std::vector<std::string> with_ranks = tune;
+  with_ranks.insert(with_ranks.end(), {"--ranks", "2"});
+  const ProgramEnd asked = Run(with_ranks);
+  EXPECT_EQ(asked.exit_code, 2) << asked.err;
+  EXPECT_EQ(Count(asked.err, "leave --ranks out; " + text), 1u) << asked.err;
+  const ProgramEnd run = Run({"run", "--ranks", "2", "--", "env"});
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_EQ(Count(run.err, "under the launcher; " + text), 1u) << run.err;
+}
+
+// The program inherits the only processor that this process may use then.
+TEST_F(RanksTest, MoreRanksThanTheProcessorsBearAreWarnedOf) {
+  cpu_set_t whole;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(whole), &whole), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (size_t each = 0; each < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++each) {
+    if (CPU_ISSET(each, &whole)) CPU_SET(each, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  ProgramRun run(Command({"tune", "--ranks", "17", "--collective", "broadcast", "--sizes", "1K",
+                          "--db", database_}),
+                 environment_);
+  const bool is_warned = run.WaitForError(
+      "cotune: warning: 17 ranks on 1 usable processor, 17.0 to each: ranks that wait for a "
+      "processor for seconds pass for lost; start at most 16 here\n");
+  ASSERT_EQ(sched_setaffinity(0, sizeof(whole), &whole), 0);
+  EXPECT_TRUE(is_warned);
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  run.Wait();
 }
 
 TEST_F(RanksTest, ARankThatIsKilledInATuneLeavesTheCellsThatAreMeasured) {

@@ -40,10 +40,9 @@ void Console::OnEvent(const Event& event) {
   if (event.type != EventType::kLine) return;
   const std::string_view text = event.name;
   const auto has = [&](const char* words) { return text.find(words) != std::string_view::npos; };
-  if (!missing_ranks_hint_.empty() && has("not joined the job yet")) {
-    Warn(fmt::format("{}; {}", text, missing_ranks_hint_));
-  } else if (event.severity == Severity::kError &&
-             (has(" died: ") || has("did not come to the rendezvous"))) {
+  const bool is_missing_rank = has("did not come to the rendezvous");
+  if (leaves_out_missing_ranks_ && is_missing_rank) return;
+  if (event.severity == Severity::kError && (has(" died: ") || is_missing_rank)) {
     // The error that ends the command has the same text, and names what is kept.
   } else if (event.severity >= Severity::kWarning) {
     Warn(text);

@@ -1,8 +1,11 @@
 // A group of one process: what it takes from a tuned database and puts into one; what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -177,6 +180,23 @@ TEST(CallerLogTest, LinesOfSeveralThreadsComeOneAtATime) {
 }
 
 // A call in place runs by the row of those out of place. No row is near to an all_gather.
+TEST_F(OneProcessTest, ARankWithoutRankZeroNamesTheVariablesThatMadeItOne) {
+  setenv("RANK", "1", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  cotune_group_options options{};
+  options.struct_size = sizeof(options);
+  options.plugin_path = folder_.c_str();
+  options.join_timeout_ns = 1'000'000;
+  cotune_group* group = nullptr;
+  EXPECT_EQ(cotune_group_create(&options, &group), COTUNE_ERROR_RANK_LOST);
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  EXPECT_THAT(cotune_last_error(nullptr),
+              AllOf(HasSubstr("this process is rank 1 of 2 by RANK and WORLD_SIZE: without a "
+                              "launcher unset them"),
+                    Not(HasSubstr(folder_))));
+}
+
 TEST_F(OneProcessTest, CallsThatNoRowIsNearToAreWarnedOfOnce) {
   Tune(folder_ + "/tuned.tdb", false);
   log_.clear();
@@ -423,6 +443,28 @@ TEST_F(OneProcessTest, AStoppedTuneKeepsItsCellsUnlessAnotherOneHasTheDatabase) 
               HasSubstr("what was measured is kept in " + journal));
   EXPECT_TRUE(std::filesystem::exists(journal));
   EXPECT_EQ(Tune(database, false).known, 1);
+}
+
+// No more than 512 bytes fit into a file.
+TEST_F(OneProcessTest, AFullDiskIsWarnedOfOnceAndTheTableIsUsed) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer keeps its own memory in a file, which would be cut too";
+#endif
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit whole{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &whole), 0);
+  const rlimit full{512, whole.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  const cotune_tune_report report = Tune("", false);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &whole), 0);
+  EXPECT_EQ(report.measured, 2);
+  EXPECT_EQ(std::count_if(log_.begin(), log_.end(),
+                          [](const std::string& line) {
+                            return line.find("cannot be written to the journal") !=
+                                   std::string::npos;
+                          }),
+            1);
+  EXPECT_THAT(Explained(false), HasSubstr("at 4096 bytes: "));
 }
 
 TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {

@@ -128,8 +128,7 @@ void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {
     FailAll(RankLost(fmt::format("nothing was heard from {} for {}", RankList(silent),
                                  DurationText(config_.heartbeat_timeout_ns)),
                      "heartbeats", StateText(silent.front(), now_ns),
-                     "see whether that process is stopped (state T) or its machine is overloaded",
-                     silent));
+                     StateOf(silent.front()).next_step, silent));
     return;
   }
   Reply(store_.OnTime(now_ns));
@@ -206,9 +205,10 @@ void CoordinatorMachine::NoticeMissingRanks(int64_t now_ns) {
       join_deadline_ns_ == INT64_MAX
           ? "without a limit"
           : fmt::format("for at most {} more", DurationText(join_deadline_ns_ - now_ns));
+  const std::string& hint = config_.missing_ranks_hint;
   Log(Severity::kWarning,
-      fmt::format("waiting for {}, which {} not joined the job yet, {}", RankList(missing),
-                  missing.size() == 1 ? "has" : "have", limit));
+      fmt::format("waiting for {}, which {} not joined the job yet, {}{}{}", RankList(missing),
+                  missing.size() == 1 ? "has" : "have", limit, hint.empty() ? "" : "; ", hint));
 }
 
 void CoordinatorMachine::SendPings(int64_t now_ns) {
