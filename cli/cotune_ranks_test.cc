@@ -124,6 +124,40 @@ TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
   EXPECT_EQ(Document(end)["error"]["exit_code"], 130) << end.out;
 }
 
+TEST_F(RanksTest, ARankWithoutRankZeroNamesTheVariablesThatMadeItOne) {
+  environment_["RANK"] = "2";
+  environment_["WORLD_SIZE"] = "3";
+  ProgramRun run(Command({"tune", "--sizes", "1K", "--db", database_}), environment_);
+  ASSERT_TRUE(
+      run.WaitForError("waiting for rank 0, which has not joined the job yet, for at most"));
+  ASSERT_TRUE(
+      run.WaitForError("this process is rank 2 of 3 by RANK and WORLD_SIZE: without a "
+                       "launcher unset them\n"));
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  EXPECT_EQ(run.Wait().exit_code, 130);
+}
+
+TEST_F(RanksTest, VariablesOfALauncherThatAreLeftOverAreNamed) {
+  environment_["RANK"] = "0";
+  environment_["WORLD_SIZE"] = "1";
+  environment_["MASTER_PORT"] = "left-over";
+  const std::string text =
+      "this process is rank 0 of 1 by RANK and WORLD_SIZE: without a launcher unset them";
+  const std::vector<std::string> tune = {"tune", "--collective", "broadcast", "--sizes",
+                                         "1K",   "--db",         database_};
+  const ProgramEnd alone = Run(tune);
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_EQ(Count(alone.err, "only copies are measured; " + text + "\n"), 1u) << alone.err;
+  std::vector<std::string> with_ranks = tune;
+  with_ranks.insert(with_ranks.end(), {"--ranks", "2"});
+  const ProgramEnd asked = Run(with_ranks);
+  EXPECT_EQ(asked.exit_code, 2) << asked.err;
+  EXPECT_EQ(Count(asked.err, "leave --ranks out; " + text), 1u) << asked.err;
+  const ProgramEnd run = Run({"run", "--ranks", "2", "--", "env"});
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_EQ(Count(run.err, "under the launcher; " + text), 1u) << run.err;
+}
+
 TEST_F(RanksTest, ARankThatIsKilledInATuneLeavesTheCellsThatAreMeasured) {
   ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
                           "4:4096:+4", "--db", database_}),

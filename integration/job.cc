@@ -125,11 +125,13 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   options.job_id = context.job_id;
   options.socket_path = context.socket_path;
   options.store = options_.store.get();
+  options.missing_ranks_hint = options_.missing_ranks_hint;
   // Keys that a killed attempt has left in the store must not be taken for this one's.
   if (options.store != nullptr) options.job_id += "/" + RandomHex();
   if (options.socket_path.empty()) {
     COTUNE_TRY(std::string path, DefaultSocketPath(ProcessEnvironment(), options.job_id));
     options.socket_path = std::move(path);
+    options.is_path_chosen = true;
   }
   options.code_version = kCodeVersion;
   options.heartbeat_timeout_ns = options_.heartbeat_timeout_ns;

@@ -67,6 +67,9 @@ struct JobOptions {
   // Makes the job's control channel; empty: a Unix socket of rank 0. It gives an exchange that all
   // ranks have joined, whose rank and size are the context's. All ranks use the same way.
   ConnectExchange connect;
+  // Says what made this process a rank, for messages about ranks that do not come: LeftOverText. ""
+  // for a rank whose parent watches over all of them.
+  std::string missing_ranks_hint;
   // With the Unix socket: how the other ranks find it. Rank 0 then adds to the job id what makes it
   // new with every attempt. nullptr: by the path alone.
   std::shared_ptr<sync::RendezvousStore> store;

@@ -223,6 +223,16 @@ std::string LauncherVariablesText(const std::string& launcher) {
   return "the environment";
 }
 
+std::string LeftOverText(const LaunchContext& context) {
+  if (context.launcher.empty() || context.launcher == "none") return "";
+  if (context.launcher == "options") {
+    return fmt::format("this process is rank {} of {} by the options of its group", context.rank,
+                       context.world_size);
+  }
+  return fmt::format("this process is rank {} of {} by {}: without a launcher unset them",
+                     context.rank, context.world_size, LauncherVariablesText(context.launcher));
+}
+
 Result<std::string> DefaultSocketPath(const Environment& environment, const std::string& job_id) {
   const std::string* runtime = Find(environment, "XDG_RUNTIME_DIR");
   const std::string folder =

@@ -38,6 +38,11 @@ Result<std::optional<LaunchContext>> DetectLaunchContext(const Environment& envi
 // The variables by which a launcher names a rank: "RANK and WORLD_SIZE" of torchrun.
 std::string LauncherVariablesText(const std::string& launcher);
 
+// Says what made this process a rank, and how to undo it: variables of a launcher may be left over
+// from another program. "this process is rank 1 of 3 by RANK and WORLD_SIZE: without a launcher
+// unset them". "" if nothing did.
+std::string LeftOverText(const LaunchContext& context);
+
 // PATH/JOB.sock in $XDG_RUNTIME_DIR/cotune or /tmp/cotune-UID. Makes the folder (0700) when it is
 // missing; kEnvironment when it belongs to somebody else or others may write to it.
 Result<std::string> DefaultSocketPath(const Environment& environment, const std::string& job_id);

@@ -170,6 +170,19 @@ TEST(LaunchContextTest, ARankOutsideTheWorldIsNamed) {
               HasSubstr("RANK=4 is not a rank of WORLD_SIZE=4"));
 }
 
+TEST(LaunchContextTest, VariablesThatMayBeLeftOverAreNamed) {
+  LaunchContext context;
+  context.launcher = "torchrun";
+  context.rank = 1;
+  context.world_size = 3;
+  EXPECT_EQ(LeftOverText(context),
+            "this process is rank 1 of 3 by RANK and WORLD_SIZE: without a launcher unset them");
+  context.launcher = "options";
+  EXPECT_EQ(LeftOverText(context), "this process is rank 1 of 3 by the options of its group");
+  context.launcher = "none";
+  EXPECT_EQ(LeftOverText(context), "");
+}
+
 TEST(LaunchContextTest, OnSeveralHostsItCountsThoseOfThisOne) {
   Environment openmpi = kOpenMpi;
   openmpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";

@@ -88,12 +88,13 @@ int RunCommand(const RunFlags& flags, Process& process) {
   const Result<std::optional<LaunchContext>> context = FindRank(0, process);
   if (!context) return console.PrintError(context.error());
   if (*context) {
-    return console.PrintError({ErrorCode::kUsage,
-                               "cotune run inside a launcher",
-                               "launcher " + (*context)->launcher,
-                               "the launcher has started this process as a rank already",
-                               "start the program itself under the launcher",
-                               {}});
+    return console.PrintError(
+        {ErrorCode::kUsage,
+         "cotune run inside a launcher",
+         "launcher " + (*context)->launcher,
+         "the launcher has started this process as a rank already",
+         "start the program itself under the launcher; " + LeftOverText(**context),
+         {}});
   }
   const Result<JobMemory> memory = ChooseMemory(*settings, {}, process);
   if (!memory) return console.PrintError(memory.error());

@@ -80,7 +80,8 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
   if (SpeaksForJob(*context, process)) {
     console.Note(RoundingText(*selection));
     if (world_size == 1 && !selection->classes.empty()) {
-      console.Note("one rank exchanges nothing, so that only copies are measured; see --ranks");
+      console.Note("one rank exchanges nothing, so that only copies are measured; " +
+                   (*context ? LeftOverText(**context) : "see --ranks"));
     }
   }
   if (!*context) {

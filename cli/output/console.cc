@@ -39,12 +39,10 @@ int Console::PrintResult(std::string_view text) {
 void Console::OnEvent(const Event& event) {
   if (event.type != EventType::kLine) return;
   const std::string_view text = event.name;
-  const auto has = [&](const char* words) { return text.find(words) != std::string_view::npos; };
-  if (!missing_ranks_hint_.empty() && has("not joined the job yet")) {
-    Warn(fmt::format("{}; {}", text, missing_ranks_hint_));
-  } else if (!missing_ranks_hint_.empty() && has("did not come to the rendezvous")) {
-    // The error that ends the command has the same text.
-  } else if (event.severity >= Severity::kWarning) {
+  const bool is_missing_rank =
+      text.find("did not come to the rendezvous") != std::string_view::npos;
+  if (leaves_out_missing_ranks_ && is_missing_rank) return;
+  if (event.severity >= Severity::kWarning) {
     Warn(text);
   } else if (flags_.verbose) {
     PrintLog(fmt::format("cotune: {}\n", event.name));

@@ -47,8 +47,9 @@ class Console final : public EventSink {
   void LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text);
   // From now on errors go to this pipe: the process that started this rank says each once.
   void set_error_pipe(int fd) { error_pipe_ = fd; }
-  // Why ranks that have not joined the job may not exist; "": nothing is known of that.
-  void set_missing_ranks_hint(std::string hint) { missing_ranks_hint_ = std::move(hint); }
+  // From now on the log leaves out lines about ranks that did not come in time: the error that ends
+  // the command has the same text.
+  void set_leaves_out_missing_ranks(bool leaves_out) { leaves_out_missing_ranks_ = leaves_out; }
   int error_pipe() const { return error_pipe_; }  // -1: there is none
   // LogError, and with --json the error as a
   // result too. Gives the exit code.
@@ -58,7 +59,7 @@ class Console final : public EventSink {
   // `text` as LogError makes it.
   void PrintErrorLine(std::string_view prefix, std::string_view text);
 
-  std::string missing_ranks_hint_;
+  bool leaves_out_missing_ranks_ = false;
   std::FILE* results_;
   std::FILE* log_;
   std::string command_;

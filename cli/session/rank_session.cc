@@ -61,7 +61,13 @@ bool IsOwnRank(const Process& process) {
 // Whether this rank is the one that says it: the lowest that is not at fault itself. In a tune
 // every rank fails with the same error; before all have joined, only those of the control channel
 // are.
-bool SpeaksOf(const Error& error, bool has_joined, int rank, int world_size) {
+bool SpeaksOf(const Error& error, bool has_joined, const LaunchContext& context,
+              const Process& process) {
+  // Without rank 0 no rank knows of another one: this one may be alone.
+  const bool is_without_rank_0 = !has_joined && error.ranks == std::vector<int>{0};
+  if (is_without_rank_0 && !IsOwnRank(process)) return true;
+  const int rank = context.rank;
+  const int world_size = context.world_size;
   const bool is_shared =
       has_joined || error.code == ErrorCode::kRankLost || error.code == ErrorCode::kDeadline;
   if (!is_shared || error.code == ErrorCode::kInternal) return true;
@@ -69,14 +75,6 @@ bool SpeaksOf(const Error& error, bool has_joined, int rank, int world_size) {
   for (const int lost : error.ranks) speaker += lost == speaker ? 1 : 0;
   // All are at fault: somebody has to say it.
   return rank == (speaker < world_size ? speaker : 0);
-}
-
-// Variables of a launcher may be left over from another program. "" for a rank that this program
-// started.
-std::string LeftOverVariablesText(const LaunchContext& context, const Process& process) {
-  if (IsOwnRank(process)) return "";
-  return fmt::format("this process is rank {} of {} by {}: without a launcher unset them",
-                     context.rank, context.world_size, LauncherVariablesText(context.launcher));
 }
 
 // The listeners of one rank, in the order in which they hear.
@@ -163,7 +161,8 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
   options.observer = watchers.events.get();
-  process.console.set_missing_ranks_hint(LeftOverVariablesText(context, process));
+  if (!IsOwnRank(process)) options.missing_ranks_hint = LeftOverText(context);
+  process.console.set_leaves_out_missing_ranks(!IsOwnRank(process));
   COTUNE_TRY(std::unique_ptr<Job> job, Job::Join(options));
   has_joined = true;
   SayJoined(process.console);
@@ -263,7 +262,8 @@ Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& pro
     return Fail(ErrorCode::kUsage,
                 fmt::format("--ranks {} contradicts the launcher {}, which started {}", flag_ranks,
                             (*context)->launcher, Counted((*context)->world_size, "rank")),
-                "--ranks", "a launcher decides the number of ranks", "leave --ranks out");
+                "--ranks", "a launcher decides the number of ranks",
+                "leave --ranks out; " + LeftOverText(**context));
   }
   return context;
 }
@@ -350,7 +350,7 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);
   if (exit_code) return *exit_code;
-  if (!SpeaksOf(exit_code.error(), has_joined, context.rank, context.world_size))
+  if (!SpeaksOf(exit_code.error(), has_joined, context, process))
     return ExitCode(exit_code.error().code);
   if (context.rank == 0) return process.console.PrintError(exit_code.error());
   // Results, JSON included, are rank 0's.

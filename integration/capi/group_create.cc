@@ -119,6 +119,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   JobOptions options;
   COTUNE_TRY(LaunchContext context, ContextOf(given, number, environment));
   options.context = std::move(context);
+  options.missing_ranks_hint = LeftOverText(options.context);
   if (given.store != nullptr) {
     COTUNE_TRY(auto store, MakeCallerStore(*given.store, options.context.job_id));
     options.store = std::move(store);

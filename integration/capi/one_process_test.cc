@@ -176,6 +176,25 @@ TEST(CallerLogTest, LinesOfSeveralThreadsComeOneAtATime) {
 }
 
 // A call in place runs by the row of those out of place. No row is near to an all_gather.
+TEST_F(OneProcessTest, ARankWithoutRankZeroNamesTheVariablesThatMadeItOne) {
+  setenv("RANK", "1", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  cotune_group_options options{};
+  options.struct_size = sizeof(options);
+  options.plugin_path = folder_.c_str();
+  options.join_timeout_ns = 1'000'000;
+  cotune_group* group = nullptr;
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_RANK_LOST);
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  EXPECT_THAT(error.text,
+              AllOf(HasSubstr("this process is rank 1 of 2 by RANK and WORLD_SIZE: without a "
+                              "launcher unset them"),
+                    Not(HasSubstr(folder_))));
+}
+
 TEST_F(OneProcessTest, CallsThatNoRowIsNearToAreWarnedOfOnce) {
   Tune(folder_ + "/tuned.tdb", false);
   log_.clear();

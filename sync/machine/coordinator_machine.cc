@@ -206,9 +206,10 @@ void CoordinatorMachine::NoticeMissingRanks(int64_t now_ns) {
       join_deadline_ns_ == INT64_MAX
           ? "without a limit"
           : fmt::format("for at most {} more", DurationText(join_deadline_ns_ - now_ns));
+  const std::string& hint = config_.missing_ranks_hint;
   Log(Severity::kWarning,
-      fmt::format("waiting for {}, which {} not joined the job yet, {}", RankList(missing),
-                  missing.size() == 1 ? "has" : "have", limit));
+      fmt::format("waiting for {}, which {} not joined the job yet, {}{}{}", RankList(missing),
+                  missing.size() == 1 ? "has" : "have", limit, hint.empty() ? "" : "; ", hint));
 }
 
 void CoordinatorMachine::SendPings(int64_t now_ns) {

@@ -67,6 +67,8 @@ struct CoordinatorConfig {
   JobIdentity job;
   int64_t heartbeat_interval_ns = kHeartbeatIntervalNs;
   int64_t heartbeat_timeout_ns = kHeartbeatTimeoutNs;
+  // Ends the line about ranks that are missing; may be "".
+  std::string missing_ranks_hint{};
 };
 
 // No clock, no I/O. Not thread-safe.

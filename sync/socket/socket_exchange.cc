@@ -9,6 +9,7 @@
 #include "sync/socket/coordinator_server.h"
 #include "sync/socket/socket_link.h"
 #include "sync/socket/unix_socket.h"
+#include "sync/wire/failure_text.h"
 
 namespace cotune::sync {
 namespace {
@@ -62,6 +63,19 @@ class PublishedAddress {
   const LogSink& log_;
 };
 
+// Logs that rank 0 is waited for. Empty if the rank has no hint for its user.
+WaitNotice NoticeOf(const SocketExchangeOptions& options) {
+  if (options.missing_ranks_hint.empty() || !options.log) return {};
+  return [&options](int64_t left_ns) {
+    options.log(Severity::kWarning,
+                fmt::format("waiting for rank 0, which has not joined the job yet, {}; {}",
+                            left_ns == INT64_MAX
+                                ? "without a limit"
+                                : fmt::format("for at most {} more", DurationText(left_ns)),
+                            options.missing_ranks_hint));
+  };
+}
+
 // The connection to the coordinator. With a store, rank 0 says there where it listens, and the
 // others learn the job's id there, too.
 Result<ReachedRankZero> Reach(const SocketExchangeOptions& options, const Clock& clock,
@@ -74,27 +88,40 @@ Result<ReachedRankZero> Reach(const SocketExchangeOptions& options, const Clock&
     COTUNE_RETURN_IF_ERROR(options.store->Put(address.ToText(), options.deadline_ns));
     published.emplace(*options.store, clock, options.log);
   }
-  COTUNE_TRY(HomeFd socket,
-             ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns));
-  return ReachedRankZero{std::move(socket), options.job_id};
+  Result<HomeFd> socket =
+      ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns, NoticeOf(options));
+  if (socket) return ReachedRankZero{std::move(*socket), options.job_id};
+  Error error = socket.error();
+  if (options.is_path_chosen && error.code == ErrorCode::kRankLost) {
+    error.where = "the rendezvous";
+    error.cause = "rank 0 was not started, has ended, or belongs to another job";
+    error.next_step = "start all ranks together with one launcher";
+  }
+  return tl::make_unexpected(std::move(error));
 }
 
-}  // namespace
+// A missing rank may be one that nobody has started, because this process is a rank by mistake.
+Error WithHint(Error error, const std::string& hint) {
+  if (error.code != ErrorCode::kRankLost || hint.empty()) return error;
+  error.next_step += (error.next_step.empty() ? "" : "; ") + hint;
+  return error;
+}
 
-Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
-                                                            const Clock& clock) {
+Result<std::unique_ptr<RankExchange>> Connect(const SocketExchangeOptions& options,
+                                              const Clock& clock) {
   COTUNE_RETURN_IF_ERROR(CheckOptions(options));
   COTUNE_RETURN_IF_ERROR(GuardForks());
   JobIdentity job{options.world_size, options.job_id, options.code_version};
   std::unique_ptr<CoordinatorServer> server;
   if (options.rank == 0) {
-    COTUNE_TRY(auto started, CoordinatorServer::Start({{job, options.heartbeat_interval_ns,
-                                                        options.heartbeat_timeout_ns},
-                                                       options.socket_path,
-                                                       options.deadline_ns,
-                                                       kLingerNs,
-                                                       options.log},
-                                                      clock));
+    COTUNE_TRY(auto started,
+               CoordinatorServer::Start({{job, options.heartbeat_interval_ns,
+                                          options.heartbeat_timeout_ns, options.missing_ranks_hint},
+                                         options.socket_path,
+                                         options.deadline_ns,
+                                         kLingerNs,
+                                         options.log},
+                                        clock));
     server = std::move(started);
   }
   std::optional<PublishedAddress> published;
@@ -106,6 +133,15 @@ Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchange
   COTUNE_RETURN_IF_ERROR(link);
   COTUNE_RETURN_IF_ERROR((*link)->Call(JoinAsked{0, options.deadline_ns}));
   return MakeJobExchange(*std::move(link), options.rank, options.world_size);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
+                                                            const Clock& clock) {
+  Result<std::unique_ptr<RankExchange>> exchange = Connect(options, clock);
+  if (exchange) return exchange;
+  return tl::make_unexpected(WithHint(exchange.error(), options.missing_ranks_hint));
 }
 
 }  // namespace cotune::sync

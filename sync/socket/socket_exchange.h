@@ -23,16 +23,22 @@ struct SocketExchangeOptions {
   std::string job_id;  // equal on all ranks of a job, different between jobs
   std::string
       socket_path;  // equal on all ranks; its directory is private to the user, made when missing
+  // The user gave no path: an error about a missing rank 0 does not name it.
+  bool is_path_chosen = false;
   // How the other ranks find rank 0, which puts its socket_path and job_id there when it listens
   // and deletes them when all have come; theirs are ignored. nullptr: by socket_path alone.
   // Outlives the call.
   RendezvousStore* store = nullptr;
+  // Says what made this process a rank: it ends the line and the error about ranks that do not
+  // come. With it a rank that waits for rank 0 logs a line after kJoinNoticeNs. May be "".
+  std::string missing_ranks_hint;
   std::string code_version;  // ranks of different versions do not start
   int64_t heartbeat_interval_ns = kHeartbeatIntervalNs;
   int64_t heartbeat_timeout_ns =
       kHeartbeatTimeoutNs;  // silence that means a stopped process; >= 2 intervals
   int64_t deadline_ns = 0;  // absolute: until when all ranks must have come
-  LogSink log;              // on rank 0: warnings of the coordinator, from its thread; may be empty
+  // Warnings; on rank 0 those of the coordinator too, from its thread. May be empty.
+  LogSink log;
   // Called when this rank learns that the exchange has failed, also between calls, and again for
   // each rank that dies after that while rank 0 is there; may be empty. From any thread that uses
   // the exchange or from the exchange's own: it does not wait and calls nothing of the exchange.

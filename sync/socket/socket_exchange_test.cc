@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -303,6 +304,46 @@ TEST(SocketExchange, SecondProcessOfARankIsDeclinedAndTheJobGoesOn) {
     const auto step = (*exchange)->Step("s", "", 0, NowNs() + kDeadlineNs);
     EXPECT_TRUE(step.has_value()) << step.error().ToText();
   });
+}
+
+// One second passes between two looks at it.
+class FastClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return now_ns_ += kSecondNs; }
+
+ private:
+  mutable std::atomic<int64_t> now_ns_{0};
+};
+
+TEST(SocketExchange, ARankWithoutRankZeroNamesWhatMadeItARank) {
+  const PrivateDirectory directory;
+  const FastClock clock;
+  Log log;
+  SocketExchangeOptions options = OptionsForTest(directory, 1, 3, 0);
+  options.deadline_ns = 60 * kSecondNs;
+  options.log = log.sink();
+  options.is_path_chosen = true;
+  options.missing_ranks_hint = "RANK made it one";
+  const Exchange exchange = ConnectSocketExchange(options, clock);
+  ASSERT_FALSE(exchange.has_value());
+  EXPECT_EQ(exchange.error().code, ErrorCode::kRankLost);
+  EXPECT_THAT(exchange.error().ToText(),
+              AllOf(HasSubstr("rank 1 found nobody at the socket of rank 0 for 5"),
+                    HasSubstr("start all ranks together with one launcher; RANK made it one"),
+                    ::testing::Not(HasSubstr(directory.path()))));
+  // At 1 s it begins and 5 s later it logs, once.
+  EXPECT_THAT(log.lines(),
+              ElementsAre(::testing::MatchesRegex("waiting for rank 0, which has not joined the "
+                                                  "job yet, for at most 5.* more; RANK made it "
+                                                  "one")));
+  // Without a hint another process watches over the ranks; a path that was given is named.
+  options.deadline_ns = clock.now_ns() + 60 * kSecondNs;
+  options.is_path_chosen = false;
+  options.missing_ranks_hint = "";
+  const Exchange other = ConnectSocketExchange(options, clock);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_THAT(other.error().ToText(), HasSubstr(directory.socket_path()));
+  EXPECT_EQ(log.lines().size(), 1u);
 }
 
 TEST(SocketExchange, BadOptionsAreRefusedBeforeAnythingIsOpened) {

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "sync/wire/failure_text.h"
+#include "sync/wire/limits.h"
 
 namespace cotune::sync {
 namespace {
@@ -205,10 +206,11 @@ Result<HomeFd> ListenAt(const std::string& path, const LogSink& log, const Clock
   return fd;
 }
 
-Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
-                         int64_t deadline_ns) {
+Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock, int64_t deadline_ns,
+                         const WaitNotice& notice) {
   COTUNE_TRY(const sockaddr_un address, AddressOf(path));
   const int64_t began_ns = clock.now_ns();
+  int64_t notice_ns = notice ? AddNs(began_ns, kJoinNoticeNs) : INT64_MAX;
   for (int attempt = 0;; ++attempt) {
     COTUNE_RETURN_IF_ERROR(CheckDirectory(path, false));
     Result<HomeFd> fd = MakeSocket(SOCK_STREAM);
@@ -228,6 +230,10 @@ Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
                                DurationText(now_ns - began_ns)),
                    path, "rank 0 was not started, has ended, or uses another path",
                    "see whether rank 0 runs and was given the same socket path", {0}));
+    }
+    if (now_ns >= notice_ns) {
+      notice_ns = INT64_MAX;
+      notice(deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - now_ns);
     }
     const int64_t pause_ns = std::min(PauseNs(rank, attempt), deadline_ns - now_ns);
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));

@@ -3,6 +3,7 @@
 #define COTUNE_SYNC_SOCKET_UNIX_SOCKET_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -29,8 +30,10 @@ bool IsChosenName(std::string_view name);
 // Connects to `path`, trying again with growing pauses until deadline_ns, for rank 0 may come
 // later. Errors: as above, and kRankLost naming rank 0 when nobody listened by then. Non-blocking
 // socket.
-Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
-                         int64_t deadline_ns);
+// `notice`, if given, is called once if nobody listens after kJoinNoticeNs.
+using WaitNotice = std::function<void(int64_t left_ns)>;
+Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock, int64_t deadline_ns,
+                         const WaitNotice& notice = {});
 
 // The process at the other end runs as this user.
 bool SameUser(int socket_fd);
