@@ -111,7 +111,7 @@ TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
   ASSERT_TRUE(
       run.WaitForError("cotune: warning: waiting for ranks 1, 2, which have not joined "
                        "the job yet, for at most "));
-  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  ASSERT_EQ(kill(run.pid(), SIGTERM), 0);
   const ProgramEnd end = run.Wait();
   EXPECT_EQ(end.exit_code, 130) << end.err;
   EXPECT_EQ(Count(end.err, "waiting for"), 1u) << end.err;
@@ -122,6 +122,8 @@ TEST_F(RanksTest, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
       1u)
       << end.err;
   EXPECT_EQ(Document(end)["error"]["exit_code"], 130) << end.out;
+  // The next job finds no socket that it would have to call stale.
+  EXPECT_TRUE(std::filesystem::is_empty(environment_["XDG_RUNTIME_DIR"] + "/cotune"));
 }
 
 TEST_F(RanksTest, ARankWithoutRankZeroNamesTheVariablesThatMadeItOne) {

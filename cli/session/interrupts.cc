@@ -9,6 +9,7 @@
 
 #include "cli/session/last_resort.h"
 #include "core/base/status.h"
+#include "integration/job_socket.h"
 #include "integration/spawn.h"
 
 namespace cotune::cli {
@@ -49,6 +50,7 @@ void OnInterrupt(int /*signal*/) {
   }
   if (now == Phase::kBefore || before >= kPatientInterrupts) {
     NoteUserStop();
+    RemoveSocketInHandler();
     if (done_file >= 0) Say(done_file, {kDoneWord, sizeof(kDoneWord)});
     _exit(ExitCode(ErrorCode::kInterrupted));
   }

@@ -16,6 +16,7 @@
 #include "core/backend/call_watchdog.h"
 #include "core/database/tuning_journal.h"
 #include "fmt/format.h"
+#include "integration/job_socket.h"
 
 namespace cotune::cli {
 namespace {
@@ -208,6 +209,7 @@ void EndStuck(const Error& error, const Console& console, bool is_first) {
   if (is_first && console.flags().json) {
     WriteAll(ResultsFile(), ErrorJson(console.command(), error));
   }
+  RemoveSocketInHandler();
   _exit(ExitCode(error.code));
 }
 

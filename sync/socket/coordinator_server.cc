@@ -21,6 +21,7 @@
 
 #include "core/base/fork_guard.h"
 #include "sync/socket/signal_mask.h"
+#include "sync/socket/socket_file.h"
 #include "sync/socket/unix_socket.h"
 
 namespace cotune::sync {
@@ -103,6 +104,7 @@ class CoordinatorServer::Loop {
     Accept();
     const SignalsBlocked signals_go_to_other_threads;
     thread_ = std::thread([this] { context_.run(); });
+    NoteSocketFile(options_.socket_path);
     return {};
   }
 
@@ -115,6 +117,7 @@ class CoordinatorServer::Loop {
       FinishWhenDone();
     });
     thread_.join();
+    ForgetSocketFile(options_.socket_path);
     unlink(options_.socket_path.c_str());
   }
 

@@ -1,4 +1,6 @@
 // The file of the coordinator's socket: who may make it, and what becomes of those that are left.
+#include "sync/socket/socket_file.h"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,6 +51,27 @@ TEST(SocketFile, StaleSocketIsReplacedAndLogged) {
   const Exchange exchange = ConnectSocketExchange(again, clock);
   ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
   EXPECT_THAT(log.lines(), Contains(HasSubstr("stale socket")));
+}
+
+TEST(SocketFile, AHandlerOfRankZeroRemovesItsSocketAndNoOther) {
+  const PrivateDirectory directory;
+  Processes processes;
+  const auto options = OptionsForTest(directory, 0, 1, kDeadlineNs);
+  processes.Start([&](Reporter& report) {
+    const MonotonicClock clock;
+    Exchange exchange = ConnectSocketExchange(options, clock);
+    if (!exchange.has_value()) return report.ErrorLine(exchange.error());
+    RemoveNotedSocketFile();
+    report.Line(access(directory.socket_path().c_str(), F_OK) == 0 ? "is left" : "is removed");
+    exchange->reset();
+    // The path may be another's by now.
+    close(open(directory.socket_path().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    RemoveNotedSocketFile();
+    report.Line(access(directory.socket_path().c_str(), F_OK) == 0 ? "another is left"
+                                                                   : "another is removed");
+  });
+  ASSERT_TRUE(processes.WaitForEnd({0}, kDeadlineNs));
+  EXPECT_THAT(processes.lines(0), ::testing::ElementsAre("is removed", "another is left"));
 }
 
 // One that is bound and does not listen yet is not stale.
