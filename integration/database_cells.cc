@@ -202,7 +202,10 @@ Status DatabaseCells::Record(const CellResult& cell, const Winner& winner) {
   if (appended) ++kept_cells_;
   // A full disk fails for every cell alike: once is enough.
   if (appended || std::exchange(has_failed_to_append_, true)) return {};
-  return appended;
+  if (!place_.ends_unless_kept) return appended;
+  why_not_kept_ = appended.error();
+  why_not_kept_->next_step += "; " + WhatIsKept();
+  return {};
 }
 
 std::string DatabaseCells::WhatIsKept() const {

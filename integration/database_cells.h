@@ -29,6 +29,8 @@ class DatabaseCells final : public KnownCells {
     // While another tune writes there, this one begins without its journal, and waits until it has
     // something to save: groups of one job tune side by side.
     bool waits_to_save = false;
+    // The tune is there for what it keeps: it ends with why_not_kept.
+    bool ends_unless_kept = false;
   };
   // The fingerprint, of this machine, outlives the object.
   DatabaseCells(Place place, const Fingerprint& fingerprint)
@@ -60,6 +62,10 @@ class DatabaseCells final : public KnownCells {
   // This text tells which measured cells the journal keeps when they cannot be saved; it is ""
   // where there are none.
   std::string WhatIsKept() const;
+
+  // Why the tune has to end: a cell that was measured could not be written, and what follows could
+  // not be either. Set by Record if Place asks for it; its next step has WhatIsKept.
+  const std::optional<Error>& why_not_kept() const { return why_not_kept_; }
 
   // This text warns of a journal that an earlier tune has left damaged; it is "" where none is.
   std::string WhatJournalLost() const;
@@ -106,6 +112,7 @@ class DatabaseCells final : public KnownCells {
   bool is_with_other_ = false;              // another tune writes, and this one saves after it
   std::optional<Error> write_failure_;
   bool has_failed_to_append_ = false;
+  std::optional<Error> why_not_kept_;
   bool has_begun_ = false;
   size_t kept_cells_ = 0;    // of fresh_, in the journal
   uint64_t lost_bytes_ = 0;  // of the journal

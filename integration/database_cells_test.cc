@@ -124,6 +124,29 @@ TEST_F(DatabaseCellsTest, AFullDiskGivesOneTextAboutWhatIsKept) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST_F(DatabaseCellsTest, ATuneThatIsThereForItsCellsEndsAtAFullDisk) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    DatabaseCells cells({.path = path_, .cotune_version = "0.1.0", .ends_unless_kept = true}, old_);
+    if (!cells.Open()) _exit(2);
+    cells.Begin();
+    const DatabaseEntry kept = EntryForTest(8);
+    if (!cells.Record(kept.cell, kept.winner) || cells.why_not_kept()) _exit(3);
+    const rlimit full{0, 0};
+    if (setrlimit(RLIMIT_FSIZE, &full) != 0) _exit(4);
+    const DatabaseEntry lost = EntryForTest(16);
+    // The error that ends the tune has it.
+    if (!cells.Record(lost.cell, lost.winner) || !cells.why_not_kept()) _exit(5);
+    const std::string text = cells.why_not_kept()->ToText();
+    _exit(text.find("1 of 2 measured cells are kept in") != std::string::npos ? 0 : 6);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST_F(DatabaseCellsTest, CellsOfAnotherBuildAreMeasuredAgainAndReplaced) {
   Measure(old_, {8, 16, 32}, true);
   EXPECT_TRUE(Open(old_)->Find(ProblemOf(8)));

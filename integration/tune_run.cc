@@ -55,14 +55,17 @@ class NotesInJournal final : public PrepareNotes {
   std::vector<JournalAttempt> suspects_;
 };
 
-// Says whether the user asked to stop.
+// Says whether the user asked to stop, or rank 0 cannot keep what it measures.
 class StopListener final : public StageObserver {
  public:
-  explicit StopListener(const std::atomic<bool>* interrupted) : interrupted_(interrupted) {}
-  bool StopRequested() override { return interrupted_ != nullptr && interrupted_->load(); }
+  StopListener(const std::atomic<bool>* interrupted, const std::optional<DatabaseCells>& known)
+      : interrupted_(interrupted), known_(known) {}
+  bool IsInterrupted() const { return interrupted_ != nullptr && interrupted_->load(); }
+  bool StopRequested() override { return IsInterrupted() || (known_ && known_->why_not_kept()); }
 
  private:
   const std::atomic<bool>* interrupted_;
+  const std::optional<DatabaseCells>& known_;
 };
 
 // The stream of one tune. A thread that is left behind in a call may still emit into it when the
@@ -207,6 +210,16 @@ Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer,
   return error;
 }
 
+// Gives the reason for which the ranks stop together, on all of them: rank 0 could not keep a cell,
+// or `error`, if the user has asked.
+Error WhyStopped(Job& job, const DatabaseCells& known, Error error) {
+  const std::optional<Error>& own = known.why_not_kept();
+  const Status status = own ? Status(tl::make_unexpected(*own)) : Status{};
+  const Status shared = ShareRankZeroStatus(job, status, "why the tune stops");
+  const bool is_told = !shared && shared.error().code == ErrorCode::kEnvironment;
+  return is_told ? shared.error() : error;
+}
+
 // On rank 0, whose failure all ranks learn of.
 void SaveWhatIsNew(Job& job, DatabaseCells& known, TuneReport& report, EventSink& events) {
   const StageSpan stage(events, Stage::kSave);
@@ -230,7 +243,8 @@ void SaveWhatIsNew(Job& job, DatabaseCells& known, TuneReport& report, EventSink
 Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   TuneReport report;
   job.DropPlans();
-  StopListener stop(request.interrupted);
+  std::optional<DatabaseCells> known;  // outlives the stop listener
+  StopListener stop(request.interrupted, known);
   TimesListener times;
   std::vector<StageObserver*> listeners = {&job.observer(), &times, &stop};
   if (request.listener != nullptr) listeners.push_back(request.listener);
@@ -238,11 +252,10 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   EventStream& events = *stream.shared();
   std::optional<ScopedSpan> span(std::in_place, events, SpanKind::kTune, request.command);
   const int64_t begin_ns = job.clock().now_ns();
-  std::optional<DatabaseCells> known(
-      std::in_place,
-      DatabaseCells::Place{request.database_path, request.force, request.cotune_version,
-                           ProgramTextsOf(request), request.waits_to_save},
-      job.fingerprint());
+  known.emplace(DatabaseCells::Place{request.database_path, request.force, request.cotune_version,
+                                     ProgramTextsOf(request), request.waits_to_save,
+                                     request.ends_unless_kept},
+                job.fingerprint());
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? OpenKnown(known, request, job, events) : Status{};
   COTUNE_RETURN_IF_ERROR(ShareRankZeroStatus(job, opened, "open database"));
@@ -282,7 +295,11 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   }
   Result<TuneOutcome> outcome = scheduler.Resolve();
   if (!outcome) {
-    Error error = stop.StopRequested() ? AsInterrupt(outcome.error()) : outcome.error();
+    Error error = stop.IsInterrupted() ? AsInterrupt(outcome.error()) : outcome.error();
+    // The ranks stop at the same step, so that all of them come to this one.
+    if (request.ends_unless_kept && outcome.error().code == ErrorCode::kInterrupted) {
+      error = WhyStopped(job, *known, std::move(error));
+    }
     return tl::make_unexpected(
         WithWhatIsKept(std::move(error), *known, is_writer, request.command));
   }
@@ -291,7 +308,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
 
   SaveWhatIsNew(job, *known, report, events);
   // A rank may be late because of the interrupt, and the user asked for no more than an end.
-  if (!report.outcome.late_ranks.empty() && stop.StopRequested()) {
+  if (!report.outcome.late_ranks.empty() && stop.IsInterrupted()) {
     Error interrupted{ErrorCode::kInterrupted, "the tune was interrupted", "", "", "", {}};
     return tl::make_unexpected(
         WithWhatIsKept(std::move(interrupted), *known, is_writer, request.command));

@@ -30,6 +30,10 @@ struct TuneRequest {
   // Another tune that writes to the database is waited for when there is something to save, and not
   // refused before.
   bool waits_to_save = false;
+  // The first cell that cannot be written to the journal ends the tune with kEnvironment, on all
+  // ranks, and what is written by then is kept. Without it the tune goes on with a warning, for a
+  // process that uses the table itself.
+  bool ends_unless_kept = false;
   std::string command = "tune";  // what the ranks were all asked to do, as its user calls it
   bool force = false;            // measure again what the database has
   // Whether the listeners of the job record it. The ranks compare it, because they gather what they

@@ -126,6 +126,7 @@ Result<TuneRequest> MakeRequest(const RankWork& work, const std::string& databas
     request.nodes.push_back({each.program, each.sizes_bytes});
   }
   request.database_path = database;
+  request.ends_unless_kept = work.uses_database;
   request.command = work.uses_database ? "tune" : "bench";
   request.force = work.force;
   request.is_traced = !work.trace_path.empty();

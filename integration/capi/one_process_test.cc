@@ -1,8 +1,11 @@
 // A group of one process: what it takes from a tuned database and puts into one; what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -441,6 +444,37 @@ TEST_F(OneProcessTest, AStoppedTuneKeepsItsCellsUnlessAnotherOneHasTheDatabase) 
               HasSubstr("what was measured is kept in " + journal));
   EXPECT_TRUE(std::filesystem::exists(journal));
   EXPECT_EQ(Tune(database, false).known, 1);
+}
+
+// No more than 128 bytes fit into a file.
+TEST_F(OneProcessTest, AFullDiskIsWarnedOfOnceAndTheTableIsUsed) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer keeps its own memory in a file, which would be cut too";
+#endif
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit whole{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &whole), 0);
+  const rlimit full{128, whole.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  const uint64_t size_bytes = kSizeBytes;
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE | 1u << COTUNE_COLLECTIVE_BROADCAST;
+  options.sizes_bytes = &size_bytes;
+  options.size_count = 1;
+  options.database_path = "";  // the default place
+  cotune_tune_report report{};
+  report.struct_size = sizeof(report);
+  const cotune_result tuned = cotune_tune(group_, &options, &report);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &whole), 0);
+  EXPECT_EQ(tuned, COTUNE_SUCCESS) << cotune_last_error(group_);
+  EXPECT_EQ(report.measured, 2);
+  const auto is_of_journal = [](const std::string& line) {
+    return line.starts_with("a measurement cannot be written to the journal (");
+  };
+  EXPECT_EQ(std::count_if(log_.begin(), log_.end(), is_of_journal), 1)
+      << ::testing::PrintToString(log_);
+  EXPECT_THAT(Explained(false), HasSubstr("at 4096 bytes: "));
 }
 
 TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
