@@ -1,4 +1,5 @@
 // The processes that `cotune` starts: what they are given, and what is said of their ends.
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -158,6 +159,28 @@ TEST_F(RanksTest, VariablesOfALauncherThatAreLeftOverAreNamed) {
   const ProgramEnd run = Run({"run", "--ranks", "2", "--", "env"});
   EXPECT_EQ(run.exit_code, 2) << run.err;
   EXPECT_EQ(Count(run.err, "under the launcher; " + text), 1u) << run.err;
+}
+
+// The program inherits the only processor that this process may use then.
+TEST_F(RanksTest, MoreRanksThanTheProcessorsBearAreWarnedOf) {
+  cpu_set_t whole;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(whole), &whole), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (size_t each = 0; each < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++each) {
+    if (CPU_ISSET(each, &whole)) CPU_SET(each, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  ProgramRun run(Command({"tune", "--ranks", "17", "--collective", "broadcast", "--sizes", "1K",
+                          "--db", database_}),
+                 environment_);
+  const bool is_warned = run.WaitForError(
+      "cotune: warning: 17 ranks on 1 usable processor, 17.0 to each: ranks that wait for a "
+      "processor for seconds pass for lost; start at most 16 here\n");
+  ASSERT_EQ(sched_setaffinity(0, sizeof(whole), &whole), 0);
+  EXPECT_TRUE(is_warned);
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  run.Wait();
 }
 
 TEST_F(RanksTest, ARankThatIsKilledInATuneLeavesTheCellsThatAreMeasured) {

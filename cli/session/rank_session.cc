@@ -16,6 +16,7 @@
 #include "cli/session/lone_job.h"
 #include "cli/session/trace_file.h"
 #include "core/base/counted.h"
+#include "core/base/usable_processors.h"
 #include "core/events/event_stream.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
@@ -292,6 +293,19 @@ Status CheckAlone(int ranks, const ResolvedSettings& settings, const PluginFlags
   return job->CheckForced(ranks);
 }
 
+// Ranks that get no processor for seconds pass for lost.
+void WarnOfTooManyRanks(int ranks, Console& console) {
+  constexpr size_t kRanksOfProcessorMax = 16;
+  const size_t processors = ProcessorsIn(UsableProcessors()).size();
+  const size_t most = kRanksOfProcessorMax * processors;
+  if (processors == 0 || static_cast<size_t>(ranks) <= most) return;
+  console.Warn(fmt::format(
+      "{} ranks on {}, {:.1f} to each: ranks that wait for a processor for seconds pass for lost; "
+      "start at most {} here",
+      ranks, Counted(static_cast<int64_t>(processors), "usable processor"),
+      static_cast<double>(ranks) / static_cast<double>(processors), most));
+}
+
 }  // namespace
 
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
@@ -302,6 +316,7 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   if (Status usable = CheckAlone(ranks, settings, plugins, memory, process); !usable) {
     return process.console.PrintError(usable.error());
   }
+  WarnOfTooManyRanks(ranks, process.console);
   SpawnRequest request;
   request.command = SelfCommand(process);
   request.ranks = ranks;

@@ -155,10 +155,14 @@ std::string CoordinatorMachine::StateText(int rank, int64_t now_ns) const {
   if (!liveness_.watches(rank)) return "is gone" + tail;
   const int64_t silence_ns = now_ns - liveness_.heard_ns(rank);
   if (silence_ns > AddNs(liveness_.interval_ns(), liveness_.interval_ns())) {
-    return "has been silent for " + DurationText(silence_ns) + ": stopped, or its machine is" +
-           tail;
+    return "has been silent for " + DurationText(silence_ns) + ": " + StateOf(rank).cause + tail;
   }
   return "is alive by its heartbeats, but busy elsewhere" + tail;
+}
+
+PeerState CoordinatorMachine::StateOf(int rank) const {
+  const auto& connection = members_[static_cast<size_t>(rank)].connection;
+  return config_.state_of && connection ? config_.state_of(*connection) : PeerState();
 }
 
 void CoordinatorMachine::Reply(const std::vector<Store::Reply>& replies) {

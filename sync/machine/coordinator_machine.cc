@@ -128,8 +128,7 @@ void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {
     FailAll(RankLost(fmt::format("nothing was heard from {} for {}", RankList(silent),
                                  DurationText(config_.heartbeat_timeout_ns)),
                      "heartbeats", StateText(silent.front(), now_ns),
-                     "see whether that process is stopped (state T) or its machine is overloaded",
-                     silent));
+                     StateOf(silent.front()).next_step, silent));
     return;
   }
   Reply(store_.OnTime(now_ns));

@@ -4,6 +4,7 @@
 #define COTUNE_SYNC_MACHINE_COORDINATOR_MACHINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "core/base/status.h"
 #include "sync/machine/channel.h"
 #include "sync/machine/liveness.h"
+#include "sync/machine/peer_state.h"
 #include "sync/machine/rendezvous.h"
 #include "sync/machine/store.h"
 #include "sync/wire/frame_codec.h"
@@ -69,6 +71,8 @@ struct CoordinatorConfig {
   int64_t heartbeat_timeout_ns = kHeartbeatTimeoutNs;
   // Ends the line about ranks that are missing; may be "".
   std::string missing_ranks_hint{};
+  // Looks at the process of a rank that is silent; may be empty.
+  std::function<PeerState(ConnectionId)> state_of{};
 };
 
 // No clock, no I/O. Not thread-safe.
@@ -134,6 +138,7 @@ class CoordinatorMachine {
   // Once, a while after the first rank has joined: names the ranks that are still missing.
   void NoticeMissingRanks(int64_t now_ns);
   std::string StateText(int rank, int64_t now_ns) const;
+  PeerState StateOf(int rank) const;
   std::vector<ConnectionId> ConnectionsOf(const std::vector<int>& ranks) const;
   std::vector<int> PresentRanks() const;
   Channel* FindChannel(int rank, const std::string& name);

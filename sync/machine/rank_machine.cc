@@ -206,19 +206,18 @@ void RankMachine::On(const CoordinatorEnded& event, int64_t) {
 
 void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
   if (failure_.has_value() || !listening() || now_ns < next_time_ns()) return;
-  if (!liveness_.SilentRanks(now_ns).empty()) {
+  const bool is_silent = !liveness_.SilentRanks(now_ns).empty();
+  const PeerState state = config_.coordinator_state ? config_.coordinator_state() : PeerState();
+  if (is_silent) {
     FailAll(RankLost(fmt::format("nothing was heard from rank 0 (the coordinator) for {}",
                                  DurationText(config_.heartbeat_timeout_ns)),
-                     OpenCallsText(), "its process is stopped, or its machine is overloaded",
-                     "see whether the process of rank 0 is stopped (state T)", {0}),
+                     OpenCallsText(), state.cause, state.next_step, {0}),
             Source::kOwn);
     return;
   }
-  if (now_ns < next_time_ns()) return;
-  FailAll(
-      RankLost("rank 0 (the coordinator) gave no answer by the deadline", OpenCallsText(),
-               "its process is stopped or overloaded", "see what the process of rank 0 does", {0}),
-      Source::kOwn);
+  FailAll(RankLost("rank 0 (the coordinator) gave no answer by the deadline", OpenCallsText(),
+                   state.cause, state.next_step, {0}),
+          Source::kOwn);
 }
 
 // ---- Frames ----

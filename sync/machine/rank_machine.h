@@ -4,6 +4,7 @@
 #define COTUNE_SYNC_MACHINE_RANK_MACHINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/base/status.h"
 #include "sync/machine/job_clock.h"
 #include "sync/machine/liveness.h"
+#include "sync/machine/peer_state.h"
 #include "sync/machine/rendezvous.h"
 #include "sync/wire/frame_codec.h"
 #include "sync/wire/limits.h"
@@ -94,6 +96,8 @@ struct RankConfig {
   int rank = 0;
   int64_t heartbeat_interval_ns = kHeartbeatIntervalNs;
   int64_t heartbeat_timeout_ns = kHeartbeatTimeoutNs;
+  // Looks at the process of rank 0 when it is silent; may be empty.
+  std::function<PeerState()> coordinator_state{};
 };
 
 // No clock, no I/O. Not thread-safe. After the first failure every call completes at once with that

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "core/base/fork_guard.h"
+#include "sync/socket/process_state.h"
 #include "sync/socket/signal_mask.h"
 #include "sync/socket/socket_file.h"
 #include "sync/socket/unix_socket.h"
@@ -81,7 +82,7 @@ class CoordinatorServer::Loop {
   Loop(CoordinatorServerOptions options, const Clock& clock)
       : options_(std::move(options)),
         clock_(clock),
-        machine_(options_.config),
+        machine_(ConfigWithStates()),
         acceptor_(context_),
         timer_(context_),
         accept_timer_(context_),
@@ -124,6 +125,16 @@ class CoordinatorServer::Loop {
  private:
   using SessionPtr = std::shared_ptr<Session>;
 
+  // The machine's configuration, with which it can look at the processes of ranks.
+  CoordinatorConfig ConfigWithStates() {
+    CoordinatorConfig config = options_.config;
+    config.state_of = [this](ConnectionId id) {
+      const auto found = sessions_.find(id);
+      if (found == sessions_.end()) return PeerState();
+      return PeerStateOf(LookAtPeer(found->second->fd.get(), options_.config.job.world_size));
+    };
+    return config;
+  }
   void Accept();
   void AcceptOne();
   void OnAccepted(HomeFd fd);

@@ -143,6 +143,9 @@ TEST_P(RankZeroFails, RanksInDoubtStopAndNameRankZero) {
     EXPECT_THAT(processes.lines(rank), Not(Contains(AnyOf("committed", "declined")))) << rank;
   }
   if (GetParam() != SIGSTOP) return;
+  for (const size_t rank : {1, 2, 3}) {
+    EXPECT_THAT(processes.last_line(rank), HasSubstr(" is stopped (state T)")) << rank;
+  }
   // It wakes up and learns that the others have given it up.
   processes.Signal(0, SIGCONT);
   ASSERT_TRUE(processes.WaitForEnd({0}, 2 * kDeadlineNs));
@@ -186,6 +189,7 @@ TEST(RankProcesses, StoppedWhileOthersComputeIsNamedBeforeAnyDeadline) {
   for (const size_t rank : {0, 2}) {
     EXPECT_THAT(processes.last_line(rank), StartsWith("error rank_lost ranks=1 ")) << rank;
     EXPECT_THAT(processes.last_line(rank), HasSubstr("nothing was heard from rank 1")) << rank;
+    EXPECT_THAT(processes.last_line(rank), HasSubstr(" is stopped (state T)")) << rank;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <utility>
 
+#include "sync/socket/process_state.h"
 #include "sync/socket/signal_mask.h"
 #include "sync/wire/limits.h"
 
@@ -30,6 +31,9 @@ Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, HomeFd s
     return Fail(ErrorCode::kEnvironment, "cannot make an eventfd: " + ErrnoText(errno), "",
                 "too many open files", "raise the limit (ulimit -n)");
   }
+  config.coordinator_state = [fd = socket.get(), ranks = config.job.world_size] {
+    return PeerStateOf(LookAtPeer(fd, ranks));
+  };
   return std::shared_ptr<SocketLink>(
       new SocketLink(std::move(config), std::move(socket), std::move(wake), std::move(server),
                      clock, std::move(on_loss)),
