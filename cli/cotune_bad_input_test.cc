@@ -258,7 +258,7 @@ TEST_F(BadInputTest, ADatabaseThatATuneIsWritingIsWaitedFor) {
   const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
   WriteFileForTest(database_ + ".journal", "");
   const std::string reason =
-      "process " + std::to_string(getpid()) + " is tuning into it; wait until it ends";
+      "process " + std::to_string(getpid()) + " is writing to it; wait until it ends";
   ExpectError({"db", "show", database_}, 3, "environment", {database_, reason});
   ExpectError({"explain", "broadcast", "1K", "f32", "--db", database_}, 3, "environment",
               {database_, reason});
@@ -276,8 +276,8 @@ TEST_F(BadInputTest, ATuneIntoADatabaseThatIsThereIsNamed) {
     const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
     const ProgramEnd during = Run(command);
     EXPECT_EQ(during.exit_code, 0) << during.err;
-    EXPECT_EQ(during.err, "cotune: note: process " + std::to_string(getpid()) + " is tuning into " +
-                              database_ + "; results of before are shown\n");
+    EXPECT_EQ(during.err, "cotune: note: process " + std::to_string(getpid()) + " is writing to " +
+                              database_ + "; the results shown are from before that\n");
     EXPECT_EQ(during.out, before.out);
   }
 }
@@ -286,7 +286,7 @@ TEST_F(BadInputTest, ATuneIntoADatabaseThatIsThereIsNamed) {
 TEST_F(BadInputTest, ExplainNamesTheTuneOfTheUsualDatabase) {
   const std::vector<std::string> explain = {"explain", "broadcast", "1K", "f32"};
   const std::string before = Run(explain).out;
-  EXPECT_EQ(before.find("tuning into it"), std::string::npos) << before;
+  EXPECT_EQ(before.find("writing to it"), std::string::npos) << before;
   const std::string flag = " --db ";
   const size_t at = before.find(flag);
   ASSERT_NE(at, std::string::npos) << before;
@@ -302,7 +302,7 @@ TEST_F(BadInputTest, ExplainNamesTheTuneOfTheUsualDatabase) {
   const ProgramEnd running = Run(explain);
   EXPECT_EQ(running.exit_code, 0) << running.err;
   EXPECT_NE(running.out.find("process " + std::to_string(getpid()) +
-                             " is tuning into it; wait until it ends"),
+                             " is writing to it; wait until it ends"),
             std::string::npos)
       << running.out;
 }

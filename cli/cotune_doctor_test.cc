@@ -98,19 +98,19 @@ TEST_F(DoctorTest, ATuneIntoADatabaseThatIsNotThereYetIsNamed) {
   const nlohmann::json running = Find(Findings(0), "database");
   ExpectFinding(
       running, "note",
-      database_ + " is not there yet: process " + std::to_string(getpid()) + " is tuning into it");
+      database_ + " is not there yet: process " + std::to_string(getpid()) + " is writing to it");
   EXPECT_EQ(running["next_step"], "wait until it ends");
 }
 
 TEST_F(DoctorTest, ATuneIntoADatabaseThatIsThereIsNamed) {
   ASSERT_EQ(TuneSmall(database_).exit_code, 0);
-  EXPECT_EQ(Find(Findings(0), "database")["details"].dump().find("is tuning into"),
+  EXPECT_EQ(Find(Findings(0), "database")["details"].dump().find("is writing to"),
             std::string::npos);
   const DatabaseLock lock = DatabaseLock::Acquire(database_).value();
   const nlohmann::json running = Find(Findings(0), "database");
   ExpectFinding(running, "note", "entries are valid here");
-  EXPECT_EQ(running["details"][0], "process " + std::to_string(getpid()) + " is tuning into " +
-                                       database_ + "; results of before are counted");
+  EXPECT_EQ(running["details"][0], "process " + std::to_string(getpid()) + " is writing to " +
+                                       database_ + "; the results counted are from before that");
   EXPECT_EQ(running["next_step"], "wait until that tune ends");
 }
 

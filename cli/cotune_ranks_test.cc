@@ -171,7 +171,7 @@ TEST_F(RanksTest, VariablesOfALauncherThatAreLeftOverAreNamed) {
 }
 
 // The program inherits the only processor that this process may use then.
-TEST_F(RanksTest, MoreRanksThanTheProcessorsBearAreWarnedOf) {
+TEST_F(RanksTest, TooManyRanksForTheProcessorsAreWarnedOf) {
   cpu_set_t whole;
   ASSERT_EQ(sched_getaffinity(0, sizeof(whole), &whole), 0);
   cpu_set_t one;
@@ -184,8 +184,9 @@ TEST_F(RanksTest, MoreRanksThanTheProcessorsBearAreWarnedOf) {
                           "--db", database_}),
                  environment_);
   const bool is_warned = run.WaitForError(
-      "cotune: warning: 17 ranks on 1 usable processor, 17.0 to each: ranks that wait for a "
-      "processor for seconds pass for lost; start at most 16 here\n");
+      "cotune: warning: 17 ranks on 1 usable processor, 17.0 to each: a rank that gets no "
+      "processor "
+      "for seconds is taken for lost; start at most 16 here\n");
   ASSERT_EQ(sched_setaffinity(0, sizeof(whole), &whole), 0);
   EXPECT_TRUE(is_warned);
   ASSERT_EQ(kill(run.pid(), SIGINT), 0);

@@ -29,7 +29,7 @@ class DatabaseCells final : public KnownCells {
     // While another tune writes there, this one begins without its journal, and waits until it has
     // something to save: groups of one job tune side by side.
     bool waits_to_save = false;
-    // The tune is there for what it keeps: it ends with why_not_kept.
+    // The tune ends at the first cell that cannot be written, with why_not_kept.
     bool ends_unless_kept = false;
   };
   // The fingerprint, of this machine, outlives the object.

@@ -131,7 +131,7 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   if (options.socket_path.empty()) {
     COTUNE_TRY(std::string path, DefaultSocketPath(ProcessEnvironment(), options.job_id));
     options.socket_path = std::move(path);
-    options.is_path_chosen = true;
+    options.is_default_path = true;
   }
   options.code_version = kCodeVersion;
   options.heartbeat_timeout_ns = options_.heartbeat_timeout_ns;

@@ -13,7 +13,7 @@ namespace cotune {
 UnfinishedTune FindUnfinishedTune(const std::string& database_path) {
   const std::string holder = DatabaseLock::FindHolder(database_path);
   if (!holder.empty()) {
-    return {fmt::format("{} is tuning into it", holder), "wait until it ends"};
+    return {fmt::format("{} is writing to it", holder), "wait until it ends"};
   }
   const std::string journal = database_path + ".journal";
   if (access(journal.c_str(), F_OK) != 0) return {};
@@ -24,7 +24,8 @@ UnfinishedTune FindUnfinishedTune(const std::string& database_path) {
 std::string RunningTuneText(const std::string& database_path, std::string_view use) {
   const std::string holder = DatabaseLock::FindHolder(database_path);
   if (holder.empty()) return "";
-  return fmt::format("{} is tuning into {}; results of before are {}", holder, database_path, use);
+  return fmt::format("{} is writing to {}; the results {} are from before that", holder,
+                     database_path, use);
 }
 
 Error ExplainMissing(Error error, const std::string& database_path) {

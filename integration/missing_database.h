@@ -12,13 +12,13 @@ namespace cotune {
 
 // The first tune into a file makes it at its end. Both texts are "" if no tune is known.
 struct UnfinishedTune {
-  std::string cause;      // "process 1234 is tuning into it"; "" as well if the tune was ended
+  std::string cause;      // "process 1234 is writing to it"; "" as well if the tune was ended
   std::string next_step;  // to wait, or to continue from the journal
 };
 UnfinishedTune FindUnfinishedTune(const std::string& database_path);
 
-// "process 1234 is tuning into FILE; results of before are shown", for a database that is there; ""
-// if no process tunes into it. `use` is what the reader does with them, here "shown".
+// "process 1234 is writing to FILE; the results shown are from before that", for a database that is
+// there; "" if no process tunes into it. `use` is what the reader does with them, here "shown".
 std::string RunningTuneText(const std::string& database_path, std::string_view use);
 
 // The error of loading a tuned database, with the tune that explains it if the file is not there.

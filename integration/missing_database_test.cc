@@ -47,7 +47,7 @@ TEST_F(MissingDatabaseTest, WithoutATuneTheErrorIsUnchanged) {
 TEST_F(MissingDatabaseTest, ARunningTuneIsNamedWhetherItHasAJournalOrNot) {
   const DatabaseLock lock = DatabaseLock::Acquire(path_).value();
   const std::string expected = "there is no tuned database (" + path_ + "): process " +
-                               std::to_string(getpid()) + " is tuning into it; wait until it ends";
+                               std::to_string(getpid()) + " is writing to it; wait until it ends";
   EXPECT_EQ(Text(), expected);
   std::ofstream(path_ + ".journal") << "";
   EXPECT_EQ(Text(), expected);
@@ -89,8 +89,8 @@ TEST_F(MissingDatabaseTest, ATuneIntoADatabaseThatIsThereIsNamedWhileItRuns) {
   {
     const DatabaseLock lock = DatabaseLock::Acquire(path_).value();
     EXPECT_EQ(RunningTuneText(path_, "shown"), "process " + std::to_string(getpid()) +
-                                                   " is tuning into " + path_ +
-                                                   "; results of before are shown");
+                                                   " is writing to " + path_ +
+                                                   "; the results shown are from before that");
   }
   EXPECT_EQ(RunningTuneText(path_, "shown"), "");
 }

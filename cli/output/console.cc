@@ -44,6 +44,8 @@ void Console::OnEvent(const Event& event) {
   if (leaves_out_missing_ranks_ && is_missing_rank) return;
   if (event.severity == Severity::kError && (has(" died: ") || is_missing_rank)) {
     // The error that ends the command has the same text, and names what is kept.
+    const std::lock_guard lock(held_mutex_);
+    held_line_ = text;
   } else if (event.severity >= Severity::kWarning) {
     Warn(text);
   } else if (flags_.verbose) {
@@ -55,6 +57,12 @@ void Console::PrintLog(std::string_view text) {
   // Nobody is left to tell when this fails.
   std::fwrite(text.data(), 1, text.size(), log_);
   std::fflush(log_);
+}
+
+void Console::WarnOfLostRank() {
+  const std::lock_guard lock(held_mutex_);
+  if (!held_line_.empty()) Warn(held_line_);
+  held_line_.clear();
 }
 
 void Console::Warn(std::string_view text) {

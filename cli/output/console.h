@@ -3,6 +3,7 @@
 #define COTUNE_CLI_OUTPUT_CONSOLE_H_
 
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ class Console final : public EventSink {
   void PrintLog(std::string_view text);
   // "cotune: warning: ...".
   void Warn(std::string_view text);
+  // Prints the line about the loss of a rank that OnEvent has kept back, if there is one. For a
+  // command that ends without an error: a rank can die after the result was printed.
+  void WarnOfLostRank();
   // "cotune: note: ...", unless it is empty or the user wants quiet.
   void Note(std::string_view text);
   // "cotune: error 2 (usage): what (where): cause; next step"; to the error pipe where there is
@@ -67,6 +71,8 @@ class Console final : public EventSink {
   OutputFlags flags_;
   bool use_color_;
   int error_pipe_ = -1;
+  std::mutex held_mutex_;
+  std::string held_line_;  // about a lost rank
 };
 
 // Whether escape sequences may go to this stream: a terminal, TERM is not "dumb", NO_COLOR is not

@@ -303,7 +303,10 @@ Result<std::string> CheckAlone(int ranks, const ResolvedSettings& settings,
 std::string LeftByRanksText(const std::string& database) {
   const Result<std::unique_ptr<TuningJournal>> journal =
       TuningJournal::Open(database, JournalKind::kTune);
-  if (!journal) return fmt::format("what was measured is kept in {}.journal", database);
+  if (!journal) {
+    return fmt::format("{}.journal may hold what was measured (it cannot be read: {})", database,
+                       journal.error().ToText());
+  }
   const auto cells = static_cast<int64_t>((*journal)->replayed().size());
   if (cells == 0) return "nothing was measured yet";
   return fmt::format("{} {} kept in {}.journal, and the next tune continues from there",
@@ -319,15 +322,15 @@ std::string WhileMeasuredText(const std::string& error) {
   return error.substr(begin, end + kEnd.size() - begin);
 }
 
-// Ranks that get no processor for seconds pass for lost.
+// A rank that gets no processor for seconds is taken for lost.
 void WarnOfTooManyRanks(int ranks, Console& console) {
   constexpr size_t kRanksOfProcessorMax = 16;
   const size_t processors = ProcessorsIn(UsableProcessors()).size();
   const size_t most = kRanksOfProcessorMax * processors;
   if (processors == 0 || static_cast<size_t>(ranks) <= most) return;
   console.Warn(fmt::format(
-      "{} ranks on {}, {:.1f} to each: ranks that wait for a processor for seconds pass for lost; "
-      "start at most {} here",
+      "{} ranks on {}, {:.1f} to each: a rank that gets no processor for seconds is taken for "
+      "lost; start at most {} here",
       ranks, Counted(static_cast<int64_t>(processors), "usable processor"),
       static_cast<double>(ranks) / static_cast<double>(processors), most));
 }
@@ -359,7 +362,10 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
     }
   };
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
-  if (!result) return process.console.PrintError(result.error());
+  if (!result) {
+    for (const auto& [from, text] : about_rank_0) process.console.LogRankError(from, ranks, text);
+    return process.console.PrintError(result.error());
+  }
   const bool rank_0_is_lost = !result->lost_ranks.empty() && result->lost_ranks.front() == 0;
   std::string where = "own ranks";
   for (const auto& [from, text] : about_rank_0) {
@@ -410,7 +416,10 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
   bool has_joined = false;
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);
-  if (exit_code) return *exit_code;
+  if (exit_code) {
+    if (*exit_code == 0) process.console.WarnOfLostRank();
+    return *exit_code;
+  }
   if (!SpeaksOf(exit_code.error(), has_joined, context, process))
     return ExitCode(exit_code.error().code);
   if (context.rank == 0) return process.console.PrintError(exit_code.error());

@@ -12,8 +12,8 @@
 namespace cotune {
 namespace {
 
-// Checks take less than this at all but large sizes. A choice that is not checked cannot race, so
-// that a budget of milliseconds leaves none out there.
+// Checks of all but large sizes end within this time. A smaller budget counts as this much for
+// them, so that it leaves no choice of a small size unchecked.
 constexpr int64_t kChecksMinNs = 100'000'000;
 
 // A choice that was right and has a time needs neither check nor calibration again.
@@ -93,7 +93,7 @@ Result<DecidedCell> CellBenchmark::RunStages(const Program& program, const Probl
   for (const RacingChoice& choice : racing) result.verdicts.push_back(choice.verdict);
   for (const RacingChoice& choice : std::span(choices_).subspan(racing.size())) {
     result.refusals.push_back(
-        {choice.verdict.id.text(), "the budget (--budget) ended before its results were checked"});
+        {choice.verdict.id.text(), "the budget of the tune ended before its results were checked"});
   }
   const bool budget_is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - race_begin_ns >= budget_ns_;
   if (!budget_is_spent && TieBreak::IsOf(program, problem, buffers, parts_.device)) {

@@ -233,12 +233,19 @@ Result<DecidedCell> CellTiming::MeasureWithSlowCallers(TuneCell& cell, const Pro
   if (first.winner && (first.cell.is_unsteady || IsBudgetSpent())) return first;
   const std::vector<SlowChoice> to_race = ChoicesToRaceAfterAll(slow, first);
   if (!TakeSlowCallersBack(cell, to_race)) return first;
+  const int32_t unsteady_cells = state_.outcome.unsteady_cells;
+  COTUNE_TRY(DecidedCell joined, MeasureSlowCallers(cell, problem, first.cell));
+  // A race that the budget has cut shows less than the one before it.
+  if (first.winner && (!joined.winner || joined.cell.is_unsteady)) {
+    state_.outcome.unsteady_cells = unsteady_cells;
+    return first;
+  }
   std::erase_if(slow, [&](const SlowChoice& each) {
     return std::any_of(to_race.begin(), to_race.end(), [&](const SlowChoice& other) {
       return other.refusal.choice == each.refusal.choice;
     });
   });
-  return MeasureSlowCallers(cell, problem, std::move(first.cell));
+  return joined;
 }
 
 Result<DecidedCell> CellTiming::MeasureSlowCallers(TuneCell& cell, const Problem& problem,
@@ -246,7 +253,7 @@ Result<DecidedCell> CellTiming::MeasureSlowCallers(TuneCell& cell, const Problem
   DropFailedCallers(cell, first);
   cell.races_slow_callers = true;
   COTUNE_TRY(DecidedCell slow, MeasureSteadily(cell, problem));
-  // The winner stays: no choice that has failed before has a time, and all others race again.
+  // The winner stays that of the second race: no choice that has failed before has a time.
   slow.cell = JoinHeats(std::move(first), std::move(slow.cell));
   return slow;
 }

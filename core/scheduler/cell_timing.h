@@ -77,7 +77,7 @@ class CellTiming final : public CellTimer {
   static bool TakeSlowCallersBack(TuneCell& cell, std::span<const SlowChoice> slow);
   // Measures the cell again with those of the slow choices that have to race after all
   // (ChoicesToRaceAfterAll), if there are any, and erases them from `slow`. first: its result
-  // without them.
+  // without them, which stays if it has a winner and the budget cuts the race with them.
   Result<DecidedCell> MeasureWithSlowCallers(TuneCell& cell, const Problem& problem,
                                              std::vector<SlowChoice>& slow, DecidedCell first);
   // Measures the cell again without the choices that have failed in `first`.

@@ -79,7 +79,7 @@ TEST(LimitsOfTuneTest, ChoicesThatTheBudgetLeavesNoTimeToCheckDoNotRace) {
     ASSERT_EQ(view.cells[0].refusals.size(), 2u);
     EXPECT_EQ(view.cells[0].refusals[0].choice, "scripted/d");
     EXPECT_EQ(view.cells[0].refusals[1].choice, "scripted/e");
-    EXPECT_THAT(view.cells[0].refusals[0].reason, HasSubstr("--budget"));
+    EXPECT_THAT(view.cells[0].refusals[0].reason, HasSubstr("the budget of the tune ended"));
   }
 }
 

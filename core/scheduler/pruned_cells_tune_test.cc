@@ -209,6 +209,33 @@ TEST(PrunedCellsTuneTest, AChoiceRacesIfTheOneThatWasFasterFails) {
   EXPECT_EQ(std::count(attempts.begin(), attempts.end(), "scripted/wins"), 1);
 }
 
+// As before, but the checks of the second race take the rest of the budget.
+TEST(PrunedCellsTuneTest, ASteadyCellStaysIfTheBudgetCutsTheRaceWithSlowChoices) {
+  ScriptedChoice crosses = Scripted("crosses", 0);
+  crosses.cost_ns = [](uint64_t bytes) { return bytes == 4096 ? 5'000 : 40'000; };
+  Tune tune = TuneWith({FailingAt(Scripted("wins", 2'000), 4096), crosses});
+  tune.settings.budget_ns = 20'000'000'000;
+  std::atomic<bool> has_second_race{false};
+  tune.on_step = [&](int, std::string_view step, int64_t) -> int64_t {
+    const bool is_second_race = step.find("slow choices") != std::string_view::npos;
+    has_second_race = has_second_race || is_second_race;
+    const bool is_check = step.find(" check ") != std::string_view::npos;
+    return is_second_race && is_check ? 20'000'000'000 : 0;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 4);
+    EXPECT_EQ(view.outcome->unsteady_cells, 0);
+    ASSERT_THAT(view.cells, SizeIs(4));
+    const CellResult& cell = view.cells[1];
+    EXPECT_FALSE(cell.is_unsteady);
+    EXPECT_GT(VerdictOf(cell, "a").samples_ns.size(), 1u);
+    EXPECT_FALSE(HasVerdictOf(cell, "crosses"));
+    EXPECT_THAT(WhyNotRaced(cell, "crosses"), HasSubstr("not raced"));
+  }
+  EXPECT_TRUE(has_second_race);
+}
+
 // Two sizes are known, with a winner that this tune cannot run any more: it is refused, or its plan
 // fails on all ranks. "crosses" was slow by its time alone.
 TEST(PrunedCellsTuneTest, AKnownWinnerThatDoesNotRunAnyMoreLeavesNoChoiceOut) {

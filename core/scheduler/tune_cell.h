@@ -38,7 +38,7 @@ struct TuneCell {
   std::shared_ptr<ReferenceResults> reference{};
   std::vector<std::unique_ptr<ChoiceCaller>> callers{};  // none once it is measured
   // The callers of choices that do not race, because they were slow at the sizes around it; they
-  // race if no other choice works, or not the one that was faster. None once it is measured.
+  // race if no other choice works, or if the faster one did not run. None once it is measured.
   std::vector<std::unique_ptr<ChoiceCaller>> slow_callers{};
   bool races_slow_callers = false;           // some of them are in `callers` now
   std::unique_ptr<CellOperands> operands{};  // the last heat's, until it is measured

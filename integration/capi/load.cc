@@ -178,7 +178,8 @@ Found LookFor(const cotune_group& group) {
   return found;
 }
 
-// Groups of one process may tune while it creates others: only another one's tune is news.
+// Groups of one process may tune while it creates others: only a tune of another process is
+// reported.
 std::string TuneOfOtherProcess(const std::string& path) {
   std::string text = RunningTuneText(path, "used");
   return text.starts_with(fmt::format("process {} ", getpid())) ? "" : text;

@@ -6,7 +6,8 @@
 
 namespace cotune::sync {
 
-// The two last parts of an error about a rank that is silent; as they are if nobody can look.
+// The two last parts of an error about a rank that is silent. The defaults are for a process that
+// cannot be inspected.
 struct PeerState {
   std::string cause = "whether its process is stopped or its machine overloaded is not known";
   std::string next_step =

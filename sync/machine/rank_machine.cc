@@ -207,8 +207,8 @@ void RankMachine::On(const CoordinatorEnded& event, int64_t) {
 void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
   if (failure_.has_value() || !listening() || now_ns < next_time_ns()) return;
   const bool is_silent = !liveness_.SilentRanks(now_ns).empty();
-  const PeerState state = config_.coordinator_state ? config_.coordinator_state() : PeerState();
   if (is_silent) {
+    const PeerState state = config_.coordinator_state ? config_.coordinator_state() : PeerState();
     FailAll(RankLost(fmt::format("nothing was heard from rank 0 (the coordinator) for {}",
                                  DurationText(config_.heartbeat_timeout_ns)),
                      OpenCallsText(), state.cause, state.next_step, {0}),
@@ -216,7 +216,8 @@ void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
     return;
   }
   FailAll(RankLost("rank 0 (the coordinator) gave no answer by the deadline", OpenCallsText(),
-                   state.cause, state.next_step, {0}),
+                   "its process lives, because its heartbeats come, and it has not ended the step",
+                   "see what the process of rank 0 waits for or computes", {0}),
           Source::kOwn);
 }
 

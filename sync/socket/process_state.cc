@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -56,12 +57,12 @@ PeerState PeerStateOf(const ProcessFacts& facts) {
   const std::string alive =
       fmt::format("its process {} is alive (state {})", facts.pid, facts.state);
   if (facts.processors > 0 && static_cast<size_t>(facts.ranks) > facts.processors) {
-    return {
-        fmt::format("{}, and the machine is overloaded: {} ranks on {} usable processor{}, {:.1f} "
-                    "to each",
-                    alive, facts.ranks, facts.processors, facts.processors == 1 ? "" : "s",
-                    static_cast<double>(facts.ranks) / static_cast<double>(facts.processors)),
-        "start fewer ranks on this machine"};
+    return {fmt::format(
+                "{}, and the machine may be overloaded: {} ranks on {} usable processor{}, {:.1f} "
+                "to each",
+                alive, facts.ranks, facts.processors, facts.processors == 1 ? "" : "s",
+                static_cast<double>(facts.ranks) / static_cast<double>(facts.processors)),
+            "start fewer ranks on this machine, or see what that process does"};
   }
   return {alive + ", and it or the machine is busy", "see what else runs on this machine"};
 }
@@ -75,13 +76,14 @@ ProcessFacts LookAtPeer(int socket_fd, int ranks) {
       getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
   if (!has_number || !IsProcOwn()) return facts;
   facts.pid = peer.pid;
+  if (access(fmt::format("/proc/{}", peer.pid).c_str(), F_OK) != 0) {
+    if (errno == ENOENT) facts.state = 'X';
+    return facts;
+  }
   const std::string stat = ReadProc(peer.pid, "stat");
   // The name of the program, in parentheses, may contain any of the signs that follow it.
   const size_t name_end = stat.rfind(") ");
-  if (name_end == std::string::npos || name_end + 2 >= stat.size()) {
-    facts.state = 'X';
-    return facts;
-  }
+  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return facts;
   facts.state = stat[name_end + 2];
   facts.processors = ProcessorsOfRanks(peer.pid);
   return facts;

@@ -22,9 +22,10 @@ TEST(PeerState, OnlyAStoppedProcessIsCalledStopped) {
   const PeerState overloaded =
       PeerStateOf({.pid = 7, .state = 'R', .ranks = 1024, .processors = 2});
   EXPECT_EQ(overloaded.cause,
-            "its process 7 is alive (state R), and the machine is overloaded: 1024 ranks on 2 "
+            "its process 7 is alive (state R), and the machine may be overloaded: 1024 ranks on 2 "
             "usable processors, 512.0 to each");
-  EXPECT_EQ(overloaded.next_step, "start fewer ranks on this machine");
+  EXPECT_EQ(overloaded.next_step,
+            "start fewer ranks on this machine, or see what that process does");
   const PeerState busy = PeerStateOf({.pid = 7, .state = 'S', .ranks = 2, .processors = 2});
   EXPECT_THAT(busy.cause, AllOf(HasSubstr("it or the machine is busy"), Not(HasSubstr("stopped"))));
   EXPECT_EQ(PeerStateOf({.pid = 7, .state = 'X'}).cause, "its process 7 has ended");

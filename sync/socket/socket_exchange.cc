@@ -92,7 +92,7 @@ Result<ReachedRankZero> Reach(const SocketExchangeOptions& options, const Clock&
       ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns, NoticeOf(options));
   if (socket) return ReachedRankZero{std::move(*socket), options.job_id};
   Error error = socket.error();
-  if (options.is_path_chosen && error.code == ErrorCode::kRankLost) {
+  if (options.is_default_path && error.code == ErrorCode::kRankLost) {
     error.where = "the rendezvous";
     error.cause = "rank 0 was not started, has ended, or belongs to another job";
     error.next_step = "start all ranks together with one launcher";

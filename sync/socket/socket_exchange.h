@@ -24,7 +24,7 @@ struct SocketExchangeOptions {
   std::string
       socket_path;  // equal on all ranks; its directory is private to the user, made when missing
   // The user gave no path: an error about a missing rank 0 does not name it.
-  bool is_path_chosen = false;
+  bool is_default_path = false;
   // How the other ranks find rank 0, which puts its socket_path and job_id there when it listens
   // and deletes them when all have come; theirs are ignored. nullptr: by socket_path alone.
   // Outlives the call.

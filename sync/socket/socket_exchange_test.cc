@@ -322,7 +322,7 @@ TEST(SocketExchange, ARankWithoutRankZeroNamesWhatMadeItARank) {
   SocketExchangeOptions options = OptionsForTest(directory, 1, 3, 0);
   options.deadline_ns = 60 * kSecondNs;
   options.log = log.sink();
-  options.is_path_chosen = true;
+  options.is_default_path = true;
   options.missing_ranks_hint = "RANK made it one";
   const Exchange exchange = ConnectSocketExchange(options, clock);
   ASSERT_FALSE(exchange.has_value());
@@ -338,7 +338,7 @@ TEST(SocketExchange, ARankWithoutRankZeroNamesWhatMadeItARank) {
                   "more; RANK made it one"));
   // Without a hint another process watches over the ranks; a path that was given is named.
   options.deadline_ns = clock.now_ns() + 60 * kSecondNs;
-  options.is_path_chosen = false;
+  options.is_default_path = false;
   options.missing_ranks_hint = "";
   const Exchange other = ConnectSocketExchange(options, clock);
   ASSERT_FALSE(other.has_value());

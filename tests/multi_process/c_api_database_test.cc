@@ -144,7 +144,7 @@ TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
   }
   EXPECT_THAT(reports_[0].front(),
               AllOf(StartsWith(start), HasSubstr("process " + std::to_string(getpid()) +
-                                                 " is tuning into it; wait until it ends")));
+                                                 " is writing to it; wait until it ends")));
   TuneInto(place);
   RunRanks(2, call);
   EXPECT_THAT(reports_[0], Contains("tuned"));
@@ -158,8 +158,8 @@ TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
   }
   EXPECT_THAT(reports_[0].front(),
               AllOf(StartsWith("log 2 calls run by the tuned database " + place),
-                    HasSubstr("; process " + std::to_string(getpid()) + " is tuning into " + place +
-                              "; results of before are used")));
+                    HasSubstr("; process " + std::to_string(getpid()) + " is writing to " + place +
+                              "; the results used are from before that")));
   EXPECT_THAT(reports_[0], Contains("tuned"));
 }
 
