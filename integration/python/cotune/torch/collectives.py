@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from torch import fx
@@ -31,12 +32,45 @@ _REDUCTIONS = {
 }
 
 
+# The operator by which a DTensor on GPUs changes the dimension that it is sharded by. Not a functional collective.
+_DTENSOR_ALL_TO_ALL = "_dtensor::shard_dim_alltoall"
+
+
 @dataclasses.dataclass(frozen=True)
 class GroupFacts:
     """What is known of a group when the graph is compiled; `reason` says why it is not taken."""
 
     world_size: int = 0
     reason: str = ""
+
+
+def is_start(node: fx.Node) -> bool:
+    """Returns true if a node is a collective, or has one in a body, which starts where the node stands."""
+    return next(started_by(node), None) is not None
+
+
+def started_by(node: fx.Node) -> Iterator[fx.Node]:
+    """The collectives that a node starts: itself, or those in the bodies of its branches, its loop or its call."""
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if _is_collective(each):
+            yield each
+        pending += [inner for body in compat.bodies_of(each) for inner in body.graph.nodes]
+
+
+def _is_collective(node: fx.Node) -> bool:
+    """Returns true for functional collectives, declared ones, that of DTensor, and operators of cotune that a model calls."""
+    if node.op != "call_function":
+        return False
+    if declarations.wrapped_in(node) is not None:
+        return True
+    target = node.args[0] if node.target in compat.functionalizers() else node.target
+    if not isinstance(target, compat.operator_type()):
+        return False
+    if target.namespace == "_c10d_functional":
+        return target is not compat.collective_overload("wait_tensor")
+    return target.namespace == "cotune" or target._schema.name == _DTENSOR_ALL_TO_ALL or declarations.of(target) is not None
 
 
 def collective_node(

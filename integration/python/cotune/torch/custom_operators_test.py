@@ -233,6 +233,18 @@ class PassTest(Test):
         first, second, third = (node for node in self.builder.graph.nodes if node.op == "call_function")
         self.assertTrue(_depends(second, first) and _depends(third, second))
 
+    def test_a_branch_with_a_declared_operator_follows_a_collective_that_is_left_alone(self) -> None:
+        self.declare("total", group="group_name")
+        x, body = self.builder.input(4, 8), fx.Graph()
+        body.output((body.call_function(ops.total.default, (body.placeholder("x"), "0")),))
+        self.builder.graph.owning_module.body = fx.GraphModule(torch.nn.Module(), body)
+        first, function = self.builder.all_reduce(x), self.builder.graph.get_attr("body")
+        branch = self.builder.graph.call_function(torch.ops.higher_order.cond, (x, function, function, (x,)))
+        branch.meta["val"] = (x.meta["val"],)
+        self.builder.rewritten(first, branch, reason="small")
+        (node,) = (each for each in self.builder.graph.nodes if each.name == branch.name)
+        self.assertTrue(_depends(node, first.args[0]))
+
     def test_an_operator_whose_effect_is_registered_later(self) -> None:
         self.declare("effect")
         x, y = self.builder.input(4, 8), self.builder.input(4, 8)

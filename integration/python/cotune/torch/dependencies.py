@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from cotune.torch import compat
+from cotune.torch.collectives import is_start
 from cotune.torch.composites import Composites
 from cotune.torch.program_text import Refusal
 from cotune.torch.region import Region
@@ -17,7 +17,7 @@ class Dependencies:
     """Regions, writes to memory and collectives that nodes depend on, as far as a sweep over the graph has come.
 
     Attributes:
-      starts: collectives by their place in the order of starts.
+      starts: collectives, and nodes with collectives in their bodies, by their place in the order of starts.
       epochs: of each node, how many nodes before it write to memory.
     """
 
@@ -31,16 +31,16 @@ class Dependencies:
         self.starts: dict[fx.Node, int] = {}
         self.epochs: dict[fx.Node, int] = {}
 
-    def note(self, node: fx.Node, is_start: bool) -> None:
+    def note(self, node: fx.Node) -> None:
         """Adds the next node of the graph."""
         self._masks[node] = self._mask_of(node)
         latest = [self._latest[each] for each in node.all_input_nodes]
-        if is_start:
+        if is_start(node):
             self.starts[node] = len(self.starts)
             latest.append(self.starts[node])
         self._latest[node] = max(latest, default=-1)
         if node.op == "call_function":
-            self._epoch += _is_barrier(node) or _runs_collectives(node)
+            self._epoch += _is_barrier(node)
             self.epochs[node] = self._epoch
 
     def region_of(self, node: fx.Node) -> Region | None:
@@ -107,15 +107,3 @@ def _is_barrier(node: fx.Node) -> bool:
     """Returns true if the node writes memory that others read."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
-
-
-def _runs_collectives(node: fx.Node) -> bool:
-    """Returns true if a body of the node has a collective, which starts where the node stands."""
-    pending = compat.bodies_of(node)
-    while pending:
-        for each in pending.pop().graph.nodes:
-            target = each.args[0] if each.target in compat.functionalizers() else each.target
-            if getattr(target, "namespace", "") in ("_c10d_functional", "cotune"):
-                return True
-            pending += compat.bodies_of(each)
-    return False

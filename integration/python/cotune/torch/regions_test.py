@@ -11,7 +11,7 @@ import torch
 import torch.distributed._functional_collectives as funcol
 from torch._inductor import config
 
-from cotune.torch import compat, decisions, graph_pass
+from cotune.torch import compat, decisions, declarations, graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 from cotune.torch.testing import stand_in
@@ -552,8 +552,83 @@ class OrderOfStartsTest(unittest.TestCase):
         for each in left:
             self.assertIn("in a branch or a loop", each)
         (program,) = outer["programs"]
-        # With relu the program would stand after the branches and their collectives.
-        self.assertNotIn("max", program["text"])
+        self.assertIn("relu", program["text"])
+
+    def _branch(self, x: torch.fx.Node, *call: object) -> torch.fx.Node:
+        """A torch.cond whose branches are one body, which calls an operator with its operand after these arguments."""
+        target, *before = call
+        graph = torch.fx.Graph()
+        y = graph.call_function(target, (*before, graph.placeholder("x"), "0"))
+        graph.output((y,))
+        return self._cond(torch.fx.GraphModule(torch.nn.Module(), graph), x)
+
+    def _cond(self, body: torch.fx.GraphModule, x: torch.fx.Node) -> torch.fx.Node:
+        self.graph.graph.owning_module.body = body
+        branches = [self.graph.graph.get_attr("body") for _ in range(2)]
+        node = self.graph.graph.call_function(torch.ops.higher_order.cond, (x, *branches, (x,)))
+        node.meta["val"] = (x.meta["val"],)
+        return node
+
+    def _nested(self, x: torch.fx.Node) -> torch.fx.Node:
+        inner = torch.fx.Graph()
+        y = inner.placeholder("x")
+        inner.output((inner.call_function(c10d.all_reduce.default, (y, "sum", "0")),))
+        outer = torch.fx.Graph()
+        y = outer.placeholder("x")
+        body = outer.get_attr("body")
+        outer.output(outer.call_function(torch.ops.higher_order.cond, (y, body, body, (y,))))
+        module = torch.nn.Module()
+        module.body = torch.fx.GraphModule(torch.nn.Module(), inner)
+        return self._cond(torch.fx.GraphModule(module, outer), x)
+
+    def test_a_branch_that_runs_collectives_is_in_the_chain(self) -> None:
+        importlib.import_module("torch.distributed.tensor._collective_utils")  # registers the operator
+        declared = aten.detach.default  # stands for a custom operator
+        cases = {
+            "functional": lambda x: self._branch(x, c10d.broadcast.default),
+            "of cotune": lambda x: self._branch(x, torch.ops.cotune.all_to_all.default),
+            "of DTensor": lambda x: self._branch(x, torch.ops._dtensor.shard_dim_alltoall.default),
+            "declared": lambda x: self._branch(x, declared),
+            "with an effect": lambda x: self._branch(x, torch.ops.higher_order.with_effects, None, declared),
+            "program": lambda x: self._branch(x, compat.auto_functionalized(), torch.ops.cotune.program.default),
+            "nested": self._nested,
+        }
+        stand_in.define()
+        facts = declarations.Declaration("aten::detach", "all_reduce", "self", "group", "sum")
+        for name, branch in cases.items():
+            with self.subTest(name), mock.patch.dict(declarations._declared, {declared: facts}):
+                self.graph = GraphBuilder()
+                x, y = self.graph.input(8, 16), self.graph.input(8, 16)
+                first, chosen = self.graph.all_reduce(x), branch(y)
+                last = self.graph.all_reduce(y)
+                mixed = self.graph.call(aten.add.Tensor, first, self.graph.call(operator.getitem, chosen, 0))
+                decision = self.graph.rewritten(self.graph.call(aten.relu.default, first), mixed, last)
+                # With the sum the first program would run after the collective of the branch.
+                self.assertEqual([each.text.count("= add") for each in decision.programs], [0, 0])
+                early, late = _programs(self.graph)
+                self.assertIn(chosen.name, {each.name for each in _before(late)})
+                (node,) = (each for each in self.graph.graph.nodes if each.name == chosen.name)
+                self.assertIn(early, _before(node))
+
+    def test_branches_that_are_in_no_chain(self) -> None:
+        """A branch without collectives stays free, as do functional collectives in branches if there is no program."""
+        for target, reason in ((aten.relu.default, ""), (c10d.wait_tensor.default, ""), (c10d.all_reduce.default, "small")):
+            with self.subTest(target=target):
+                self.graph = GraphBuilder()
+                x, y = self.graph.input(8, 16), self.graph.input(8, 16)
+                first, chosen = self.graph.all_reduce(x), self._branch(y, target)
+                last = self.graph.all_reduce(y)
+                self.graph.rewritten(first, chosen, last, reason=reason)
+                self.assertIn(torch.ops.higher_order.cond, self.graph.targets())
+                self.assertNotIn(chosen, _before(last))
+
+    def test_a_loop_without_a_tensor_among_its_results(self) -> None:
+        x, y = self.graph.input(8, 16), self.graph.input(8, 16)
+        first, chosen = self.graph.all_reduce(x), self._branch(y, c10d.all_reduce.default)
+        chosen.meta["val"] = (3,)
+        self.graph.rewritten(first, chosen, self.graph.all_reduce(y))
+        early, late = _programs(self.graph)
+        self.assertIn(early, _before(late))
 
     def test_collectives_run_by_their_depth(self) -> None:
         x = self.graph.input(16, 16)

@@ -24,7 +24,7 @@ from cotune.torch import (
     start_order,
     whole_graph,
 )
-from cotune.torch.collectives import GroupFacts
+from cotune.torch.collectives import GroupFacts, started_by
 from cotune.torch.program_node import ProgramNode
 from cotune.torch.program_text import in_one_line
 from cotune.torch.region import Region
@@ -74,7 +74,7 @@ def _put_programs(
     programs = []
     replaced: dict[fx.Node, fx.Node] = {}
     starts = sorted(found.starts, key=found.starts.__getitem__)
-    orders_declared = len(starts) >= 2 and any(map(_is_declared, starts))
+    orders_declared = len(starts) >= 2 and any(_is_declared(each) for start in starts for each in started_by(start))
     for region in found.regions:
         # An operand may have been a member of a region that is replaced already.
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
@@ -86,7 +86,7 @@ def _put_programs(
         made.append(program_node.replace(graph, region, text, replaced))
     made.sort(key=lambda each: each.region.first)
     _write_manifests(made, entries, whole)
-    # Inductor orders its own collectives by itself, and not declared operators.
+    # Inductor orders its own collectives by itself, and not declared operators and bodies that call them.
     if made or orders_declared:
         start_order.chain(graph, made, found)
         start_order.sort(graph)

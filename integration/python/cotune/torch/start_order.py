@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import operator
 
@@ -22,7 +23,7 @@ def chain(graph: fx.Graph, made: list[ProgramNode], found: regions.Found) -> Non
     have when all passes are done: one that a program delays would let the next one start first.
     So a program has a result of the collective before it as a last input more than it declares,
     unless it reads one already, and a collective that is left alone gets a dependency on the one
-    before it.
+    before it. So does a branch or a loop that has collectives in its bodies: Inductor orders it as any other operator.
     """
     items: list[tuple[int, ProgramNode | fx.Node]] = [(each.region.first, each) for each in made]
     items += [(found.starts[each.node], each.node) for each in found.left]
@@ -35,10 +36,17 @@ def chain(graph: fx.Graph, made: list[ProgramNode], found: regions.Found) -> Non
     ]
     dependencies: dict[fx.Node, fx.Node] = {}
     in_order = [each for _, each in sorted(items, key=lambda item: item[0])]
+    result: fx.Node | None = None
     for last, each in itertools.pairwise(in_order):
-        result = last.smallest_result if isinstance(last, ProgramNode) else _first_tensor(graph, last)
+        # A loop may return numbers only; what follows it then depends on the one before the loop.
+        result = (last.smallest_result if isinstance(last, ProgramNode) else _first_tensor(graph, last)) or result
+        if result is None:
+            continue
         if isinstance(each, fx.Node):
-            dependencies[each] = result
+            if _is_decomposed_later(each):
+                _read_also(graph, each, result)
+            else:
+                dependencies[each] = result
             continue
         results = last.results if isinstance(last, ProgramNode) else [result]
         if set(results).isdisjoint(each.node.kwargs["inputs"]):
@@ -47,13 +55,44 @@ def chain(graph: fx.Graph, made: list[ProgramNode], found: regions.Found) -> Non
         compat.depend_on(graph, dependencies)
 
 
-def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node:
-    """The result of a collective, or the first of several. The token of an operator with an effect is none of them."""
+def _is_decomposed_later(node: fx.Node) -> bool:
+    """Returns true for scan and map, which Inductor turns into while_loop after this pass, and not inside of control_deps."""
+    return bool(compat.bodies_of(node)) and not compat.has_lowering(node.target) and isinstance(node.args[-1], (tuple, list))
+
+
+def _read_also(graph: fx.Graph, node: fx.Node, value: fx.Node) -> None:
+    """Gives a loop and its body one further input, which the body does not read. Their last argument is a list of inputs."""
+    root = graph.owning_module
+    bodies = compat.bodies_of(node)
+    for each in [each for each in node.all_input_nodes if each.op == "get_attr"]:
+        body = getattr(root, str(each.target))
+        if not any(body is known for known in bodies):
+            continue
+        # Another node may run the same body.
+        body = copy.deepcopy(body)
+        *_, last = (inner for inner in body.graph.nodes if inner.op == "placeholder")
+        with body.graph.inserting_after(last):
+            body.graph.placeholder("order").meta["val"] = value.meta["val"]
+        body.recompile()
+        name = f"{each.target}_of_{node.name}"
+        setattr(root, name, body)
+        with graph.inserting_before(node):
+            node.replace_input_with(each, graph.get_attr(name))
+    node.args = (*node.args[:-1], type(node.args[-1])((*node.args[-1], value)))
+
+
+def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node | None:
+    """The result of a collective, or the first tensor of several results; None if no result is a tensor.
+
+    The token of an operator with an effect is no result.
+    """
     value = collective.meta.get("val")
     if not isinstance(value, (list, tuple)):
         return collective
     begin = 0 if declarations.wrapped_in(collective) is None else 1
-    index = next(index for index, each in enumerate(value) if index >= begin and isinstance(each, torch.Tensor))
+    index = next((index for index, each in enumerate(value) if index >= begin and isinstance(each, torch.Tensor)), None)
+    if index is None:
+        return None
     with graph.inserting_after(collective):
         first = graph.call_function(operator.getitem, (collective, index))
     first.meta["val"] = value[index]

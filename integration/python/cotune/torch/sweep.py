@@ -36,8 +36,6 @@ _COLLECTIVES = {
     "all_to_all_single": "all_to_all",
     "broadcast": "broadcast",
 }
-# The operator by which a DTensor on GPUs changes the dimension that it is sharded by. Not a functional collective.
-_DTENSOR_ALL_TO_ALL = "_dtensor::shard_dim_alltoall"
 
 
 @dataclasses.dataclass
@@ -75,7 +73,6 @@ class Sweep:
             compat.collective_overload(name): kind for name, kind in _COLLECTIVES.items()
         } | declarations.kinds()
         self._namespace = "_c10d_functional"
-        self._functionalizers = compat.functionalizers()
         self.regions: list[Region] = []
         self.left: list[Left] = []
         self._dependencies = Dependencies(composites)
@@ -83,7 +80,7 @@ class Sweep:
     def run(self) -> None:
         """Fills `regions` and `left`."""
         for node in self._nodes:
-            self._dependencies.note(node, self._is_start(node))
+            self._dependencies.note(node)
             if node.op == "call_function":
                 self._visit(node)
 
@@ -91,18 +88,6 @@ class Sweep:
     def starts(self) -> dict[fx.Node, int]:
         """The place of each collective in the order of starts."""
         return self._dependencies.starts
-
-    def _is_start(self, node: fx.Node) -> bool:
-        """Returns true for collectives, also declared ones, those of DTensor, and those that a model calls as operators of cotune."""
-        if node.op != "call_function":
-            return False
-        if declarations.wrapped_in(node) is not None:
-            return True
-        target = node.args[0] if node.target in self._functionalizers else node.target
-        namespace = getattr(target, "namespace", "")
-        if target in self._kinds or namespace == "cotune" or _name_of(target) == _DTENSOR_ALL_TO_ALL:
-            return True
-        return namespace == self._namespace and target is not self._wait
 
     # Visits.
 
@@ -197,7 +182,7 @@ class Sweep:
     def _why_not_tried(self, group: Any) -> str:
         """Why the group or the settings leave a collective alone."""
         if self._is_branch:
-            return "it is in a branch or a loop (torch.cond, torch.while_loop), in which Inductor takes no programs"
+            return "it is in a branch or a loop (torch.cond, torch.while_loop), and Inductor cannot compile a program there"
         if isinstance(group, fx.Node):
             return "its group is a value of the graph"
         if not isinstance(group, str):
@@ -359,12 +344,6 @@ def _check_not_given_back(node: fx.Node, made: Node, group: str, world_size: int
     reason = given_back.reason_of(group, facts.value.device, key_of(made, dtype, elements, world_size))
     if reason:
         raise Refusal(reason, is_unsupported=False)
-
-
-def _name_of(target: Any) -> str:
-    """The name of an operator with its namespace; "" for a target that is no operator."""
-    schema = getattr(target, "_schema", None)
-    return "" if schema is None else schema.name
 
 
 def _target_name(node: fx.Node) -> str:
