@@ -212,7 +212,7 @@ Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer,
 
 // Gives the reason for which the ranks stop together, on all of them: rank 0 could not keep a cell,
 // or `error`, if the user has asked.
-Error WhyStopped(Job& job, const DatabaseCells& known, Error error) {
+Error WhyStopped(Job& job, const DatabaseCells& known, const Error& error) {
   const std::optional<Error>& own = known.why_not_kept();
   const Status status = own ? Status(tl::make_unexpected(*own)) : Status{};
   const Status shared = ShareRankZeroStatus(job, status, "why the tune stops");
@@ -298,7 +298,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     Error error = stop.IsInterrupted() ? AsInterrupt(outcome.error()) : outcome.error();
     // The ranks stop at the same step, so that all of them come to this one.
     if (request.ends_unless_kept && outcome.error().code == ErrorCode::kInterrupted) {
-      error = WhyStopped(job, *known, std::move(error));
+      error = WhyStopped(job, *known, error);
     }
     return tl::make_unexpected(
         WithWhatIsKept(std::move(error), *known, is_writer, request.command));
