@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -41,10 +42,8 @@ std::optional<ProcessorTimes> ParseProcessorTimes(std::string_view proc_stat,
     std::array<int64_t, kColumns> ticks{};
     for (int64_t& each : ticks) words >> each;
     if (!words) return std::nullopt;
-    int64_t all = 0;
-    for (const int64_t each : ticks) all += each;
-    times.capacity_ns += all * tick_ns;
-    times.busy_ns += (all - ticks[kIdle] - ticks[kIoWait]) * tick_ns;
+    for (const int64_t each : ticks) times.counted_ns += each * tick_ns;
+    times.idle_ns += (ticks[kIdle] + ticks[kIoWait]) * tick_ns;
     ++found;
   }
   if (found != processors.size()) return std::nullopt;
@@ -58,6 +57,8 @@ std::optional<ProcessorTimes> ReadProcessorTimes() {
       ParseProcessorTimes(text, ProcessorsIn(UsableProcessors()), sysconf(_SC_CLK_TCK));
   timespec own{};
   if (!times || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) != 0) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  times->now_ns = std::chrono::nanoseconds(now).count();
   times->own_ns = static_cast<int64_t>(own.tv_sec) * 1'000'000'000 + own.tv_nsec;
   return times;
 }

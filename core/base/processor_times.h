@@ -11,10 +11,13 @@ namespace cotune {
 
 // Times since some moment in the past; only differences mean something.
 struct ProcessorTimes {
-  int64_t own_ns = 0;       // CPU time of this process, of all its threads
-  int64_t busy_ns = 0;      // time that the processors were not idle, stolen time of a virtual
-                            // machine included; in steps of 10 ms as a rule
-  int64_t capacity_ns = 0;  // busy and idle time
+  int64_t own_ns = 0;   // CPU time of this process, of all its threads
+  int64_t idle_ns = 0;  // time that the processors were idle, of all of them together; the system
+                        // counts that of each in steps of 10 ms as a rule
+  // Time that the system has counted as idle or as used, in the same steps. It says nothing more
+  // than the clock does, but for systems that do not count.
+  int64_t counted_ns = 0;
+  int64_t now_ns = 0;  // of a monotonic clock, when the times were read
 };
 
 // The times of this process and of the processors that it may use. Any thread. Nothing if the
@@ -22,7 +25,7 @@ struct ProcessorTimes {
 std::optional<ProcessorTimes> ReadProcessorTimes();
 
 // The same out of the text of /proc/stat for these processors. Pure. Nothing if a processor is
-// missing there. own_ns stays 0.
+// missing there. own_ns and now_ns stay 0.
 std::optional<ProcessorTimes> ParseProcessorTimes(std::string_view proc_stat,
                                                   const std::vector<size_t>& processors,
                                                   int64_t ticks_per_second);

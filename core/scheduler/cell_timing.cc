@@ -94,10 +94,6 @@ bool CellTiming::HasBegun(const MultiTemplate& node, uint64_t size_hint_bytes) c
   });
 }
 
-bool CellTiming::JudgesSteadiness() const {
-  return !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
-}
-
 bool CellTiming::HasTwoHeats(const TuneCell& cell) {
   return cell.place.node->combinations_max(cell.place.hint_bytes) > 0;
 }
@@ -154,9 +150,8 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
 Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& problem) {
   const int64_t budget_ns = BudgetOfNextCellNs();
   const int64_t end_ns = now_ns_ + budget_ns;
-  const bool is_judged = JudgesSteadiness();
   const auto share_before = cell.first_heat ? share_during_first_heats_ : std::nullopt;
-  if (is_judged) processors_.Begin();
+  processors_.Begin();
   COTUNE_TRY(DecidedCell decided, MeasureOnce(cell, problem, budget_ns));
   if (!decided.winner) return decided;
   if (decided.cell.is_unsteady) {
@@ -164,7 +159,7 @@ Result<DecidedCell> CellTiming::MeasureSteadily(TuneCell& cell, const Problem& p
     if (!has_short_samples_) decided.winner->why = WhyCutCellWins(decided, state_.settings);
     return decided;
   }
-  if (!is_judged) return decided;
+  if (!processors_.JudgesCells()) return decided;
   COTUNE_TRY(std::string reason, WhyUnsteady(decided, Label(cell) + " processors", share_before));
   if (reason.empty()) return decided;
   DropFailedCallers(cell, decided.cell);
@@ -299,8 +294,7 @@ Status CellTiming::RaceFirstHeats() {
   }
   // A cell alone has nothing to compile its combinations together with.
   if (cells.size() < 2) return {};
-  const bool is_judged = JudgesSteadiness();
-  if (is_judged) processors_.Restart();
+  processors_.Begin();
   uint64_t kept_bytes = 0;
   for (size_t i = 0; i < cells.size() && !IsBudgetSpent(); ++i) {
     // The heats that are left, one or two of each cell, share what is left of the budget.
@@ -316,7 +310,7 @@ Status CellTiming::RaceFirstHeats() {
     }
     KeepOrFreeOperands(*cells[i], kept_bytes);
   }
-  if (is_judged && start_mode_ != StartMode::kDevice) {
+  if (processors_.JudgesCells() && start_mode_ != StartMode::kDevice) {
     COTUNE_TRY(share_during_first_heats_,
                processors_.ShareOfOtherPrograms("first heats processors", now_ns_));
   }

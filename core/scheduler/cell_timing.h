@@ -25,9 +25,10 @@ namespace cotune {
 class CellTiming final : public CellTimer {
  public:
   // begin_ns: from the job's begin to that of measuring. `region` holds the operands of
-  // symmetric cells; nullptr where there are none.
+  // symmetric cells; nullptr where there are none. `processors` may have begun before.
   CellTiming(TuneState& state, CallWatchdog& watchdog, std::span<TuneCell> cells,
-             SymmetricRegion* region, StartMode start_mode, int64_t begin_ns)
+             SymmetricRegion* region, ProcessorWatch& processors, StartMode start_mode,
+             int64_t begin_ns)
       : state_(state),
         watchdog_(watchdog),
         cells_(cells),
@@ -35,7 +36,7 @@ class CellTiming final : public CellTimer {
         start_mode_(start_mode),
         begin_ns_(begin_ns),
         now_ns_(begin_ns),
-        processors_(state) {}
+        processors_(processors) {}
 
   // The place is one of the cells, and is measured for the first time.
   Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) override;
@@ -89,8 +90,6 @@ class CellTiming final : public CellTimer {
   // on all ranks.
   Result<std::string> WhyUnsteady(const DecidedCell& decided, std::string_view label,
                                   std::optional<double> share_before);
-  // Cells are judged by their steadiness; the same on all ranks.
-  bool JudgesSteadiness() const;
   static bool HasTwoHeats(const TuneCell& cell);
   // The beginning of the names of the cell's steps.
   std::string Label(const TuneCell& cell) const;
@@ -134,7 +133,7 @@ class CellTiming final : public CellTimer {
   bool has_short_samples_ = false;   // the same
   // The share of the processors that other programs used during RaceFirstHeats.
   std::optional<double> share_during_first_heats_;
-  ProcessorWatch processors_;
+  ProcessorWatch& processors_;
 };
 
 }  // namespace cotune

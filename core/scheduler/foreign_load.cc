@@ -20,8 +20,13 @@ struct SharedSet {
   double busy_share = 1;
 };
 
-constexpr int64_t kObservedMinNs = 200'000'000;
-constexpr int64_t kObservedEachMinNs = 50'000'000;
+// Systems that count their processors' time count at least this part of it: what is missing are the
+// steps of each kind of use.
+constexpr int64_t kUncountedPartsMax = 4;
+
+int64_t NumberOf(const std::string& usable) {
+  return static_cast<int64_t>(ProcessorsIn(usable).size());
+}
 
 double Share(int64_t part_ns, int64_t capacity_ns) {
   return static_cast<double>(part_ns) / static_cast<double>(capacity_ns);
@@ -29,15 +34,25 @@ double Share(int64_t part_ns, int64_t capacity_ns) {
 
 }  // namespace
 
-bool IsObserved(const std::string& usable, int64_t capacity_ns) {
-  const auto processors = static_cast<int64_t>(ProcessorsIn(usable).size());
-  return processors > 0 && capacity_ns >= std::max(kObservedMinNs, kObservedEachMinNs * processors);
+ProcessorUse UseBetween(const std::string& usable, const ProcessorTimes& before,
+                        const ProcessorTimes& after) {
+  // By the clock: of what the system counts only the idle time has steps then, and a processor that
+  // works all the time has none.
+  const int64_t capacity_ns = NumberOf(usable) * (after.now_ns - before.now_ns);
+  if (after.counted_ns - before.counted_ns < capacity_ns / kUncountedPartsMax) {
+    return {.usable = usable};
+  }
+  return {.usable = usable,
+          .own_ns = after.own_ns - before.own_ns,
+          .busy_ns = std::max<int64_t>(0, capacity_ns - (after.idle_ns - before.idle_ns)),
+          .capacity_ns = capacity_ns};
 }
 
 std::optional<double> ForeignShare(std::span<const ProcessorUse> ranks) {
   std::map<std::string, SharedSet> sets;
   for (const ProcessorUse& rank : ranks) {
-    if (!IsObserved(rank.usable, rank.capacity_ns)) return std::nullopt;
+    const int64_t processors = NumberOf(rank.usable);
+    if (processors == 0 || rank.capacity_ns < processors * kObservedMinNs) return std::nullopt;
     SharedSet& set = sets[rank.usable];
     set.own_share += Share(rank.own_ns, rank.capacity_ns);
     set.busy_share = std::min(set.busy_share, Share(rank.busy_ns, rank.capacity_ns));

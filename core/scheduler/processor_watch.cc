@@ -1,5 +1,6 @@
 #include "core/scheduler/processor_watch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -12,39 +13,28 @@
 namespace cotune {
 namespace {
 
-// The times of processors move in steps of this length as a rule.
-constexpr std::chrono::milliseconds kObservationPause{10};
-// Times that show too little after 0.3 s, longer than any number of processors needs, do not
-// advance: some sandboxes publish constant ones.
-constexpr int kObservationPausesMax = 30;
+// A rank that waits looks so often whether the user has asked it to stop.
+constexpr std::chrono::nanoseconds kPauseMax = std::chrono::milliseconds{10};
 
 }  // namespace
 
-ProcessorTimes ProcessorWatch::TimesNow() const {
-  const auto& read = state_.parts.processor_times;
-  return read == nullptr ? ProcessorTimes{} : read().value_or(ProcessorTimes{});
-}
-
 Result<ProcessorUse> ProcessorWatch::ObserveProcessors() {
-  ProcessorUse use{.usable = UsableProcessors()};
-  ProcessorTimes now = TimesNow();
-  const auto is_long_ago = [&](const ProcessorTimes& times) {
-    return IsObserved(use.usable, now.capacity_ns - times.capacity_ns);
+  ProcessorUse unknown{.usable = UsableProcessors()};
+  std::optional<ProcessorTimes> now = TimesNow();
+  if (!now || !begins_.front()) return unknown;
+  const auto observed_ns = [&](const std::optional<ProcessorTimes>& begin) {
+    return begin ? now->now_ns - begin->now_ns : 0;
   };
-  for (int pauses = 0; state_.has_advancing_times && !is_long_ago(begins_.front()); ++pauses) {
+  while (state_.has_advancing_times && observed_ns(begins_.front()) < kObservedMinNs) {
     if (state_.parts.observer.StopRequested()) return TuneInterrupted();
-    if (pauses == kObservationPausesMax) {
-      state_.has_advancing_times = false;
-      break;
-    }
-    std::this_thread::sleep_for(kObservationPause);
+    const std::chrono::nanoseconds left{kObservedMinNs - observed_ns(begins_.front())};
+    std::this_thread::sleep_for(std::min(left, kPauseMax));
     now = TimesNow();
+    if (!now) return unknown;
   }
-  while (begins_.size() > 1 && is_long_ago(begins_[1])) begins_.pop_front();
-  const ProcessorTimes& before = begins_.front();
-  use.own_ns = now.own_ns - before.own_ns;
-  use.busy_ns = now.busy_ns - before.busy_ns;
-  use.capacity_ns = now.capacity_ns - before.capacity_ns;
+  while (begins_.size() > 1 && observed_ns(begins_[1]) >= kObservedMinNs) begins_.pop_front();
+  ProcessorUse use = UseBetween(unknown.usable, *begins_.front(), *now);
+  if (use.capacity_ns == 0) state_.has_advancing_times = false;
   return use;
 }
 

@@ -15,17 +15,27 @@
 namespace cotune {
 
 // Reads the times of this rank's processors and compares them with those of the other ranks, which
-// may share them. A cell timing owns it, for as long as it measures; `state` outlives it. The
-// thread that tunes calls it.
+// may share them. `state` outlives it. The thread that tunes calls it.
 class ProcessorWatch {
  public:
   explicit ProcessorWatch(TuneState& state) : state_(state) {}
 
-  // A measurement begins. If it is shorter than the times can show, those before it are observed
-  // with it.
-  void Begin() { begins_.push_back(TimesNow()); }
-  // A measurement begins, and those before it no longer count.
-  void Restart() { begins_ = {TimesNow()}; }
+  // Whether cells are judged by the steadiness of their times. Equal on all ranks; if it is false,
+  // nothing is read, and nobody asks for the share.
+  bool JudgesCells() const {
+    return !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
+  }
+  // A measurement begins, or what comes before it. If it is shorter than the times can show, what
+  // came before is observed with it. Ranks that share processors call this at the same moment, or
+  // else the work of the first of them looks like another program to the others.
+  void Begin() {
+    if (JudgesCells()) begins_.push_back(TimesNow());
+  }
+  // A measurement begins, and what came before no longer counts.
+  void Restart() {
+    begins_.clear();
+    Begin();
+  }
   // Returns the share of the processors that other programs have used since the measurement began;
   // nothing if it is not known. Collective, and equal on all ranks; called after a begin. now_ns
   // becomes the time of the job at its end. kInterrupted if the user asked a rank to stop.
@@ -34,16 +44,17 @@ class ProcessorWatch {
  private:
   // Returns how the processors were used since the latest of `begins_` for which they have been
   // observed for long enough. If there is none, waits until they have been observed for long
-  // enough since the first: otherwise a tune of one short cell would not see any load. The times
-  // are 0 or too short if this system publishes none that advance. kInterrupted if the user asked
-  // to stop.
+  // enough since the first: otherwise a tune of one short cell would not see any load. All but
+  // `usable` is 0 if this system publishes no times or does not count them. kInterrupted if the
+  // user asked to stop.
   Result<ProcessorUse> ObserveProcessors();
-  ProcessorTimes TimesNow() const;
+  // Nothing if the system publishes no times.
+  std::optional<ProcessorTimes> TimesNow() const { return state_.parts.processor_times(); }
 
   TuneState& state_;
   // At the beginning of this measurement and of those before it, as far back as ObserveProcessors
   // needs them.
-  std::deque<ProcessorTimes> begins_;
+  std::deque<std::optional<ProcessorTimes>> begins_;
 };
 
 }  // namespace cotune

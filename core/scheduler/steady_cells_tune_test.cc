@@ -22,39 +22,42 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Times are in thousandths of one measurement of a cell, which is long enough for any number of
-// processors.
-constexpr int64_t kPart = 1'000'000'000;
+// Adds what passes on each processor within `each_ns`, of which everything together uses
+// `busy_percent`.
+void Pass(int64_t each_ns, int64_t busy_percent, ProcessorTimes& times) {
+  const auto processors = static_cast<int64_t>(ProcessorsIn(UsableProcessors()).size());
+  times.now_ns += each_ns;
+  times.counted_ns += processors * each_ns;
+  times.idle_ns += processors * each_ns * (100 - busy_percent) / 100;
+}
 
-// The processors of two ranks while cells are measured: each rank uses 200 parts of a measurement,
-// and other programs use `foreign_parts[measurement]`, or the last of these.
-auto Processors(std::vector<int64_t> foreign_parts) {
-  return [foreign_parts](int) -> std::function<std::optional<ProcessorTimes>()> {
+// The processors of two ranks while cells are measured: each rank uses 20 % of a measurement, which
+// is long enough, and other programs use `foreign_percent[measurement]`, or the last of these.
+auto Processors(std::vector<int64_t> foreign_percent) {
+  return [foreign_percent](int) -> std::function<std::optional<ProcessorTimes>()> {
     auto readings = std::make_shared<size_t>(0);
     auto times = std::make_shared<ProcessorTimes>();
-    return [foreign_parts, readings, times]() -> std::optional<ProcessorTimes> {
-      // Readings come in pairs, before and after.
-      const bool is_after = (*readings)++ % 2 == 1;
-      if (!is_after) return *times;
-      const size_t measurement = *readings / 2 - 1;
-      times->own_ns += 200 * kPart;
-      times->capacity_ns += 1000 * kPart;
-      times->busy_ns +=
-          (400 + foreign_parts[std::min(measurement, foreign_parts.size() - 1)]) * kPart;
+    return [foreign_percent, readings, times]() -> std::optional<ProcessorTimes> {
+      // One at the beginning of the tune, and then pairs of them, before and after.
+      const size_t reading = (*readings)++;
+      if (reading == 0 || reading % 2 == 1) return *times;
+      const size_t measurement = std::min(reading / 2, foreign_percent.size()) - 1;
+      constexpr int64_t kMeasurementNs = 1'000'000'000;
+      Pass(kMeasurementNs, 40 + foreign_percent[measurement], *times);
+      const auto processors = static_cast<int64_t>(ProcessorsIn(UsableProcessors()).size());
+      times->own_ns += processors * kMeasurementNs / 5;
       return *times;
     };
   };
 }
 
-// The processors of two ranks as each reading sees them: a step of `step_ns` later on each
-// processor than the one before, with the share of other programs that `foreign_percent` gives.
-auto ProcessorsByReading(std::function<int64_t()> foreign_percent, int64_t step_ns) {
-  return [foreign_percent, step_ns](int) -> std::function<std::optional<ProcessorTimes>()> {
-    const auto processors = static_cast<int64_t>(ProcessorsIn(UsableProcessors()).size());
+// The processors of two ranks as each reading sees them: a step of 10 ms later than the one before,
+// with the share of other programs that `foreign_percent` gives.
+auto ProcessorsByReading(std::function<int64_t()> foreign_percent) {
+  return [foreign_percent](int) -> std::function<std::optional<ProcessorTimes>()> {
     auto times = std::make_shared<ProcessorTimes>();
     return [=]() -> std::optional<ProcessorTimes> {
-      times->capacity_ns += processors * step_ns;
-      times->busy_ns += processors * step_ns * foreign_percent() / 100;
+      Pass(10'000'000, foreign_percent(), *times);
       return *times;
     };
   };
@@ -92,21 +95,21 @@ class MemoryOfReasons final : public KnownCells {
 };
 
 // The default takes 40 us, another choice 20.
-Tune TuneOf(std::vector<int64_t> foreign_parts, Steps& steps) {
+Tune TuneOf(std::vector<int64_t> foreign_percent, Steps& steps) {
   Tune tune;
   tune.choices = [](int) {
     std::vector<ScriptedChoice> choices = {Scripted("default", 40'000), Scripted("fast", 20'000)};
     choices[0].is_default = true;
     return choices;
   };
-  tune.processor_times = Processors(std::move(foreign_parts));
+  tune.processor_times = Processors(std::move(foreign_percent));
   tune.on_step = steps.Note();
   return tune;
 }
 
 TEST(SteadyCellsTuneTest, ACellOnIdleProcessorsIsMeasuredOnce) {
   Steps steps;
-  for (const RankView& view : RunTune(TuneOf({140}, steps))) {
+  for (const RankView& view : RunTune(TuneOf({14}, steps))) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/fast");
     EXPECT_FALSE(view.cells.at(0).is_unsteady);
@@ -119,7 +122,7 @@ TEST(SteadyCellsTuneTest, ACellOnIdleProcessorsIsMeasuredOnce) {
 
 TEST(SteadyCellsTuneTest, ACellOnBusyProcessorsIsMeasuredAgainAndThenRunsTheDefault) {
   Steps steps;
-  Tune tune = TuneOf({300}, steps);
+  Tune tune = TuneOf({30}, steps);
   tune.node_sizes = {{1024, 4096}};
   const std::vector<RankView> views = RunTune(tune);
   for (const RankView& view : views) {
@@ -147,7 +150,7 @@ TEST(SteadyCellsTuneTest, EveryShortCellOnBusyProcessorsIsMarked) {
        {std::vector<uint64_t>{1024}, std::vector<uint64_t>{1024, 2048, 4096, 8192, 16384, 32768}}) {
     Steps steps;
     Tune tune = TuneOf({}, steps);
-    tune.processor_times = ProcessorsByReading([] { return 30; }, 10'000'000);
+    tune.processor_times = ProcessorsByReading([] { return 30; });
     tune.node_sizes = {sizes};
     for (const RankView& view : RunTune(tune)) {
       ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
@@ -165,21 +168,19 @@ TEST(SteadyCellsTuneTest, ShortCellsOnIdleProcessorsAreSteadyAndWaitOnce) {
   Steps steps;
   Tune tune = TuneOf({}, steps);
   auto readings = std::make_shared<std::atomic<int>>(0);
-  tune.processor_times = ProcessorsByReading(
-      [readings] {
-        ++*readings;
-        return 5;
-      },
-      10'000'000);
+  tune.processor_times = ProcessorsByReading([readings] {
+    ++*readings;
+    return 5;
+  });
   tune.node_sizes = {{1024, 2048, 4096, 8192, 16384, 32768}};
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     for (const CellResult& cell : view.cells) EXPECT_FALSE(cell.is_unsteady);
     EXPECT_EQ(view.outcome->unsteady_cells, 0);
   }
-  // On each of two ranks: one at the beginning of the first cell and ten until 100 ms later, and
-  // two of each other cell.
-  EXPECT_EQ(*readings, 2 * (1 + 10 + 5 * 2));
+  // On each of two ranks: one when the tune begins and eight until 75 ms later, of which the first
+  // begins the first cell; and two of each other cell.
+  EXPECT_EQ(*readings, 2 * (1 + 8 + 5 * 2));
 }
 
 // The load during the first measurement of a short cell is not that during its second.
@@ -192,8 +193,7 @@ TEST(SteadyCellsTuneTest, ASecondMeasurementOfAShortCellIsJudgedByItself) {
     if (step.find("again") != std::string_view::npos) *is_over = true;
     return note(rank, step, deadline_ns);
   };
-  tune.processor_times =
-      ProcessorsByReading([is_over] { return is_over->load() ? 0 : 60; }, 10'000'000);
+  tune.processor_times = ProcessorsByReading([is_over] { return is_over->load() ? 0 : 60; });
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_FALSE(view.cells.at(0).is_unsteady);
@@ -202,7 +202,7 @@ TEST(SteadyCellsTuneTest, ASecondMeasurementOfAShortCellIsJudgedByItself) {
   EXPECT_TRUE(steps.Has("cell 0 again"));
 }
 
-// Some sandboxes publish times that never advance, or none: the ranks wait once, and believe cells.
+// Some sandboxes publish times that never advance: the ranks wait once. Or none: they do not wait.
 TEST(SteadyCellsTuneTest, ProcessorsWhoseTimesStandStillAreNotWaitedForAgain) {
   for (const bool has_times : {true, false}) {
     Steps steps;
@@ -211,8 +211,9 @@ TEST(SteadyCellsTuneTest, ProcessorsWhoseTimesStandStillAreNotWaitedForAgain) {
     for (int rank = 0; rank < 2; ++rank) readings.push_back(std::make_shared<std::atomic<int>>(0));
     tune.processor_times = [=](int rank) -> std::function<std::optional<ProcessorTimes>()> {
       return [=]() -> std::optional<ProcessorTimes> {
-        ++*readings[rank];
-        return has_times ? std::optional(ProcessorTimes{}) : std::nullopt;
+        const int reading = ++*readings[rank];
+        if (!has_times) return std::nullopt;
+        return ProcessorTimes{.now_ns = reading * int64_t{10'000'000}};
       };
     };
     tune.node_sizes = {{1024, 2048, 4096}};
@@ -220,8 +221,8 @@ TEST(SteadyCellsTuneTest, ProcessorsWhoseTimesStandStillAreNotWaitedForAgain) {
     for (int rank = 0; rank < 2; ++rank) {
       ASSERT_TRUE(views[rank].outcome.has_value()) << views[rank].outcome.error().ToText();
       EXPECT_EQ(views[rank].outcome->unsteady_cells, 0);
-      // Two of each cell, and those of one wait.
-      EXPECT_EQ(*readings[rank], 3 * 2 + 30);
+      // One when the tune begins and two of each cell; and until 75 ms are over, if it has any.
+      EXPECT_EQ(*readings[rank], 1 + 3 * 2 + (has_times ? 6 : 0));
     }
   }
 }
@@ -233,9 +234,9 @@ TEST(SteadyCellsTuneTest, AnInterruptEndsTheWaitForProcessorsOnAllRanks) {
   tune.processor_times = [is_waiting](int rank) {
     auto readings = std::make_shared<int>(0);
     return [is_waiting, rank, readings]() -> std::optional<ProcessorTimes> {
-      // The first begins the cell and the second ends it.
-      if (rank == 1 && ++*readings > 2) *is_waiting = true;
-      return ProcessorTimes{};
+      // The first begins the tune, the second begins the cell, and the third ends it.
+      if (++*readings > 2 && rank == 1) *is_waiting = true;
+      return ProcessorTimes{.now_ns = *readings * int64_t{10'000'000}};
     };
   };
   tune.stops = [is_waiting](int rank) { return rank == 1 && is_waiting->load(); };
@@ -249,7 +250,7 @@ TEST(SteadyCellsTuneTest, AnInterruptEndsTheWaitForProcessorsOnAllRanks) {
 // The load before a cell that is long enough does not count.
 TEST(SteadyCellsTuneTest, ALongCellIsJudgedByItself) {
   Steps steps;
-  Tune tune = TuneOf({300, 300, 0}, steps);
+  Tune tune = TuneOf({30, 30, 0}, steps);
   tune.node_sizes = {{1024, 4096}};
   const std::vector<RankView> views = RunTune(tune);
   ASSERT_TRUE(views[0].outcome.has_value()) << views[0].outcome.error().ToText();
@@ -260,7 +261,7 @@ TEST(SteadyCellsTuneTest, ALongCellIsJudgedByItself) {
 
 TEST(SteadyCellsTuneTest, ASecondMeasurementThatIsSteadyCounts) {
   Steps steps;
-  for (const RankView& view : RunTune(TuneOf({300, 0}, steps))) {
+  for (const RankView& view : RunTune(TuneOf({30, 0}, steps))) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/fast");
     EXPECT_FALSE(view.cells.at(0).is_unsteady);
@@ -290,7 +291,7 @@ TEST(SteadyCellsTuneTest, TimesThatVaryMuchAreUnsteadyOnIdleProcessorsToo) {
 
 TEST(SteadyCellsTuneTest, AChoiceThatFailedIsNotTriedASecondTime) {
   Steps steps;
-  Tune tune = TuneOf({300}, steps);
+  Tune tune = TuneOf({30}, steps);
   auto launches = std::make_shared<std::atomic<int>>(0);
   tune.choices = [launches](int) {
     std::vector<ScriptedChoice> choices = {Scripted("default", 40'000), Scripted("fails", 20'000)};
@@ -311,7 +312,7 @@ TEST(SteadyCellsTuneTest, AChoiceThatFailedIsNotTriedASecondTime) {
 
 TEST(SteadyCellsTuneTest, ASpentBudgetLeavesNoSecondMeasurement) {
   Steps steps;
-  Tune tune = TuneOf({300}, steps);
+  Tune tune = TuneOf({30}, steps);
   tune.settings.budget_ns = 1;
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
@@ -396,7 +397,7 @@ TEST(SteadyCellsTuneTest, AnInterruptEndsACellBetweenTwoSamplesOnAllRanks) {
 
 TEST(SteadyCellsTuneTest, KeepUnsteadyBelievesAllTimes) {
   Steps steps;
-  Tune tune = TuneOf({300}, steps);
+  Tune tune = TuneOf({30}, steps);
   tune.settings.keep_unsteady = true;
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();

@@ -115,6 +115,9 @@ Status TunePass::LookUpKnownCells() {
   COTUNE_TRY(auto known,
              ShareKnownCells(parts_.exchange, parts_.known, all, left_out,
                              SelectionRules::Of(settings_), ThreadsOfRank(), WarmDeadlineNs()));
+  // The ranks come from that meeting together. A tune of one short cell waits the less at its end,
+  // the earlier the processors are observed.
+  processors_.Begin();
   for (size_t i = 0; i < all.size(); ++i) {
     if (!known[i]) {
       const bool is_forced =
@@ -333,7 +336,8 @@ std::vector<CellPlace> TunePass::PlacesInOrder() const {
 }
 
 Status TunePass::Benchmark() {
-  CellTiming timing(state_, watchdog_, cells_, symmetric_.get(), start_mode_, begin_ns_);
+  CellTiming timing(state_, watchdog_, cells_, symmetric_.get(), processors_, start_mode_,
+                    begin_ns_);
   COTUNE_RETURN_IF_ERROR(timing.RaceFirstHeats());
   for (const CellPlace& place : PlacesInOrder()) {
     if (place.node->has_timings(place.hint_bytes) || IsForced(place)) continue;

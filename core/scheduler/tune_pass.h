@@ -14,6 +14,7 @@
 
 #include "core/backend/call_watchdog.h"
 #include "core/backend/symmetric_region.h"
+#include "core/scheduler/processor_watch.h"
 #include "core/scheduler/tune_cell.h"
 #include "core/scheduler/tune_state.h"
 
@@ -72,6 +73,7 @@ class TunePass {
   const size_t first_;
   std::optional<CallWatchdog> own_watchdog_;
   CallWatchdog& watchdog_;
+  ProcessorWatch processors_{state_};
   Status memory_;  // of this rank, for the plan
   std::vector<TuneCell> cells_;
   std::vector<CellPlace> known_;

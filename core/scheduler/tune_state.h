@@ -68,7 +68,7 @@ struct TuneState {
   TuneOutcome outcome{};
   int64_t measured_ns = 0;  // of the budget, by the time of the job; equal on all ranks
   bool has_warned_of_late_ranks = false;
-  // False once a wait for the times of this rank's processors has shown that they stand still.
+  // False once the times of this rank's processors have turned out to stand still.
   bool has_advancing_times = true;
   // From the release of the ranks to the start of the next sample; equal on all ranks. Cells share
   // it, so that each does not begin with the long one.
