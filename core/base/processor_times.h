@@ -14,10 +14,10 @@ struct ProcessorTimes {
   int64_t own_ns = 0;   // CPU time of this process, of all its threads
   int64_t idle_ns = 0;  // time that the processors were idle, of all of them together; the system
                         // counts that of each in steps of 10 ms as a rule
-  // Time that the system has counted as idle or as used, in the same steps. It says nothing more
-  // than the clock does, but for systems that do not count.
+  // Time that the system has counted as idle or as used, in the same steps. It advances as the
+  // clock does, except on systems that do not count.
   int64_t counted_ns = 0;
-  int64_t now_ns = 0;  // of a monotonic clock, when the times were read
+  int64_t now_ns = 0;  // time of a monotonic clock at which the others were read
 };
 
 // The times of this process and of the processors that it may use. Any thread. Nothing if the

@@ -23,8 +23,8 @@ std::optional<double> ForeignShare(std::span<const ProcessorUse> ranks);
 // than kForeignShareMax of this.
 inline constexpr int64_t kObservedMinNs = 75'000'000;
 
-// How these processors were used between two readings. Pure. All but `usable` is 0, which says that
-// it is not known, if the system has not counted the time between them.
+// Returns the use of these processors between two readings. Pure. If the system has not counted the
+// time between them, the use is not known, and all numbers are 0.
 ProcessorUse UseBetween(const std::string& usable, const ProcessorTimes& before,
                         const ProcessorTimes& after);
 

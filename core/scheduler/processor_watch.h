@@ -20,8 +20,8 @@ class ProcessorWatch {
  public:
   explicit ProcessorWatch(TuneState& state) : state_(state) {}
 
-  // Whether cells are judged by the steadiness of their times. Equal on all ranks; if it is false,
-  // nothing is read, and nobody asks for the share.
+  // Returns true if cells are judged by the steadiness of their times; equal on all ranks. If it is
+  // false, Begin reads nothing, and ShareOfOtherPrograms is not called.
   bool JudgesCells() const {
     return !state_.settings.keep_unsteady && state_.parts.processor_times != nullptr;
   }
