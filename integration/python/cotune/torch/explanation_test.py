@@ -50,6 +50,9 @@ class SizeTest(unittest.TestCase):
         (_, line) = explanation.size_lines([size])
         self.assertEqual(line.split(), ["8", "a", "10.0", "us", "default", "measured", "by", "this", "process"])
         self.assertFalse(self._size(answer, measured={16}).is_measured_here)
+        answer["measured"][0]["unsteady"] = True
+        line = explanation.size_lines([self._size(answer, measured={8})])[1]
+        self.assertTrue(line.endswith("by this process; unsteady times, which the next tune measures again"), line)
 
     def test_a_rank_without_the_results_names_the_rank_that_has_the_day(self) -> None:
         """Ranks other than 0 load the table of a database, and not its results."""

@@ -144,7 +144,7 @@ def _choice_line(choice: dict[str, Any], runs: str, base_us: float) -> str:
         notes.append("default")
     # Times of fewer rounds or of another heat are of other moments, and cannot be compared.
     is_comparable = choice["outcome"] == "timed" and base_us > 0
-    share = f"{100 * base_us / time_us:5.1f}%" if is_comparable or choice["choice"] == runs else ""
+    share = f"{100 * base_us / time_us:5.1f}%" if is_comparable or (choice["choice"] == runs and base_us > 0) else ""
     if choice["warm_time_us"] is not None:
         notes.append(f"{choice['warm_time_us'] / 1000:.4f} ms with buffers in the cache")
     if choice["outcome"] == "outpaced":
@@ -185,6 +185,9 @@ def _size_lines(head: str, answer: dict[str, Any]) -> list[str]:
         return [head, f"  runs {runs}: this size was not measured"]
     shown = _shown(runs, measured["choices"])
     base_us = shown[0]["time_us"] if shown and shown[0]["choice"] == runs and shown[0]["time_us"] else 0
+    if measured.get("unsteady"):
+        # Shares of such times would compare what cannot be compared.
+        head, base_us = f"{head}, unsteady times", 0
     lines = [head, *(_choice_line(each, runs, base_us) for each in shown)]
     left = len(measured["choices"]) - len(shown)
     more = f", {left} more choices" if left > 1 else ", 1 more choice" if left else ""

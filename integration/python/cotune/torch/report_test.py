@@ -40,10 +40,10 @@ def _answer(runs: str, *choices: dict, **more: object) -> dict:
 
 
 class TableTest(unittest.TestCase):
-    def _rows(self, answer: dict) -> list[str]:
+    def _rows(self, answer: dict, head: str = "TUNE p") -> list[str]:
         """The lines of the choices, with the spaces of the columns as one."""
-        head, *rows = report._size_lines("TUNE p", answer)
-        self.assertEqual(head, "TUNE p")
+        found, *rows = report._size_lines("TUNE p", answer)
+        self.assertEqual(found, head)
         return [" ".join(row.split()) for row in rows]
 
     def test_a_choice_that_tied_has_its_time_with_buffers_in_the_cache(self) -> None:
@@ -70,6 +70,14 @@ class TableTest(unittest.TestCase):
                 "runs runs: the fastest, 1 more choice",
             ],
         )  # fmt: skip
+
+    def test_unsteady_times_are_not_compared(self) -> None:
+        answer = _answer("b", _choice("a", 10.0), _choice("b", 400.0, is_default=True))
+        answer["measured"][0] |= {"unsteady": True, "why": "the default, 400.0 us: the times were unsteady"}
+        self.assertEqual(
+            self._rows(answer, "TUNE p, unsteady times"),
+            ["b 0.4000 ms (runs, default)", "a 0.0100 ms", "runs b: the default, 400.0 us: the times were unsteady"],
+        )
 
     def test_an_agreed_choice_runs_for_the_winner(self) -> None:
         answer = _answer("b", _choice("a", 10.0), _choice("b", 20.0), winner="a")
