@@ -336,7 +336,7 @@ class GroupTest(RanksTest):
             ({"rank": 2, "world_size": 2}, "rank 2 is not a rank of world size 2"),
             ({"rank": 0, "world_size": 2}, "neither job_id nor socket_path nor store"),
             ({"memory": "disk"}, "there is no GroupMemory 'disk'"),
-            ({"join_timeout_s": -1}, "no time to wait (join_timeout_s)"),
+            ({"join_timeout_s": -1}, "no positive time (join_timeout_s)"),
         ):
             with self.subTest(**options), self.assertRaises(UsageError) as raised:
                 cotune.Group(**options)
