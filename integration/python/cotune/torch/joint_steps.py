@@ -158,7 +158,7 @@ class JointSteps:
             raise RuntimeError("another rank has failed, so that the collectives of this rank were aborted")
 
     def _take_group(self) -> Any:
-        """Returns the process group of these steps to the caller, who has to destroy it: the end of the session does not."""
+        """Returns the process group of these steps to the caller, who keeps it: the end of the session does not destroy it."""
         own, self._own = self._own, None
         return own
 

@@ -20,7 +20,7 @@ class Settings:
       overlap: takes collectives although passes of Inductor overlap, bucket or pipeline them. Programs run on the current
         stream, so that the overlap is lost. The options of these passes have to be equal on all ranks as well.
       all_to_all: takes all_to_all whose splits are equal. Set it only if the splits of all ranks are equal: a rank that takes
-        the collective waits for ever for a rank with other splits, which leaves it to PyTorch.
+        the collective waits in vain for a rank with other splits, which leaves it to PyTorch.
       export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
       rows: the row counts at which programs with dynamic rows are tuned, all of them at the first call. A count that the number
         of ranks does not divide is left out if a program needs equal shares. Empty: sizes of a fixed grid, as they are called.
