@@ -37,7 +37,7 @@ class SettingsTest(unittest.TestCase):
     def test_values_that_no_setting_has_are_refused_with_the_name_and_the_next_step(self):
         for settings, parts in (
             ({3: "x"}, ("3 is no name of a setting", "give a str")),
-            ({"memory": "cuda"}, ("'cuda' does not count", "setting memory", "give cotune.Group(memory='cuda')")),
+            ({"memory": "cuda"}, ("'cuda' has no effect", "setting memory", "give cotune.Group(memory='cuda')")),
             ({"database": None}, ("None is NoneType", "setting database", "leave the setting out for its default")),
             ({"budget": datetime.timedelta(1)}, ("is timedelta, which no setting is", "setting budget", "give its text")),
             ({"rows": [1, None]}, ("None is NoneType", "setting rows")),

@@ -309,7 +309,7 @@ class GroupTest(RanksTest):
     def test_buffers_that_do_not_fit_are_refused_before_anything_runs(self):
         for texts in self.run_ranks(refuse_wrong_buffers):
             for key, words in {
-                "dtype": "elements of type 'I' are none that cotune has (all_reduce: send)",
+                "dtype": "cotune has no elements of type 'I' (all_reduce: send)",
                 "object": "a list is no buffer",
                 "gaps": "the buffer is not contiguous",
                 "read-only": "the buffer is read-only (all_reduce: recv)",
@@ -317,7 +317,7 @@ class GroupTest(RanksTest):
                 "count": "recv has 7 elements, and needs 8",
                 "gather": "recv has 8 elements, and needs 16 (all_gather): 2 ranks send 8",
                 "scatter": "send has 8 elements, and needs 16",
-                "blocks": "7 elements are no 2 equal blocks",
+                "blocks": "7 elements cannot be divided into 2 equal blocks",
                 "op": "there is no Reduction 'mean'",
                 "root": "root",
                 "bytes": "i8 has no sum",
@@ -336,7 +336,7 @@ class GroupTest(RanksTest):
             ({"rank": 2, "world_size": 2}, "rank 2 is not a rank of world size 2"),
             ({"rank": 0, "world_size": 2}, "neither job_id nor socket_path nor store"),
             ({"memory": "disk"}, "there is no GroupMemory 'disk'"),
-            ({"join_timeout_s": -1}, "no time to wait (join_timeout_s)"),
+            ({"join_timeout_s": -1}, "no positive time (join_timeout_s)"),
         ):
             with self.subTest(**options), self.assertRaises(UsageError) as raised:
                 cotune.Group(**options)

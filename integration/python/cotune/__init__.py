@@ -41,12 +41,12 @@ __version__ = ".".join(map(str, VERSION))
 
 
 def version() -> str:
-    """The version of libcotune, "0.1.0". Raises MachineError when it cannot be loaded."""
+    """Returns the version of libcotune, "0.1.0". Raises MachineError if it cannot be loaded."""
     return library().cotune_version().decode()
 
 
 def exit_code(failure: CotuneError) -> int:
-    """The exit code that the command line would give: 1 to 5, 7, 8 or 130."""
+    """Returns the exit code that the command line gives for this failure: 1 to 5, 7, 8 or 130."""
     return library().cotune_exit_code(failure.result)
 
 

@@ -1,4 +1,4 @@
-"""The command line: the program bin/cotune of the tree that the library is in (docs/cli.md)."""
+"""Runs the command line (docs/cli.md): the program bin/cotune of the tree that has the library."""
 
 import os
 import sys

@@ -9,9 +9,9 @@ _Enum = TypeVar("_Enum", bound=enum.IntEnum)
 
 
 def constant(kind: type[_Enum], value: "_Enum | str | int", where: str) -> _Enum:
-    """The constant that `value` names: "sum" and Reduction.SUM are the same.
+    """Returns the constant that `value` is or names: "sum" gives Reduction.SUM.
 
-    Raises UsageError, in which `where` names the argument.
+    Raises UsageError if there is none. `where` names the argument in its text.
     """
     if type(value) is kind:
         return value

@@ -1,4 +1,4 @@
-"""Groups as the C API makes them: options, the caller's store, errors."""
+"""Makes groups by the C API: the options, the caller's store, and the errors."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from cotune.store import Store, StoreAdapter
 
 
 def create(options: _structs.GroupOptions, store: Store | None) -> int:
-    """The address of a new group. The first exception of the store is the cause of the error."""
+    """Makes a group, and returns its address. Raises a CotuneError, whose cause is the first exception of the store, if any."""
     made, error = ctypes.c_void_p(), _structs.Error()
     adapter = None if store is None else StoreAdapter(store)
     if adapter is not None:
@@ -48,33 +48,33 @@ def joined(parts: "str | os.PathLike[str] | Sequence[str] | None", separator: st
 
 
 def force_text(force: "Mapping[str, str] | str | None") -> str | None:
-    """The text of forced choices, which a dict may have as well."""
+    """Returns forced choices as a text for the C API. A dict is converted, and a text is returned as it is."""
     if force is None or isinstance(force, str):
         return force
     return ",".join(f"{collective}={choice}" for collective, choice in force.items())
 
 
 def settings_text(settings: "Mapping[str, object] | None") -> str | None:
-    """The lines of settings by name."""
+    """Returns settings as lines "name=value" for the C API."""
     if settings is None:
         return None
     return "\n".join(f"{name}={_checked_value(name, value)}" for name, value in settings.items())
 
 
-# Settings that an argument of Group gives, and that would not count here.
+# Settings that have no effect here, because an argument of Group decides them.
 _ARGUMENTS = {"memory": "memory"}
-# The separator of a list, if it is no comma.
+# The separators of lists that are not separated by commas.
 _SEPARATORS = {"plugin_path": ":"}
 
 
 def _checked_value(name: object, value: object) -> str:
-    """The text of a setting. Raises UsageError for a value that no setting has."""
+    """Returns the text of a setting. Raises UsageError for a value of a type that no setting has."""
     where = f"setting {name}"
     if not isinstance(name, str):
         raise usage_error(f"{name!r} is no name of a setting", "settings", "", "give a str")
     if name in _ARGUMENTS:
         raise usage_error(
-            f"{value!r} does not count",
+            f"{value!r} has no effect",
             where,
             "the argument of Group decides it, whatever the settings are",
             f"give cotune.Group({_ARGUMENTS[name]}={value!r}), and leave the setting out",
@@ -102,7 +102,7 @@ def _setting_value(value: object) -> str:
     if isinstance(value, str | os.PathLike):
         return os.fsdecode(value)
     if isinstance(value, float):
-        # Without an exponent, which durations do not have.
+        # The format has no exponent, which the library would refuse in durations.
         return f"{value:.9f}"
     return str(value)
 
@@ -111,6 +111,6 @@ def nanoseconds(seconds: float, where: str) -> int:
     rounded = round(seconds * 1e9)
     if rounded <= 0:
         raise usage_error(
-            f"{seconds} s is no time to wait", where, next_step="give seconds, for example 30.0"
+            f"{seconds} s is no positive time", where, next_step="give seconds, for example 30.0"
         )
     return rounded

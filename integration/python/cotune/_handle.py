@@ -1,4 +1,4 @@
-"""The life of a cotune_group: the process that may use it, one thread at a time, and its end."""
+"""Owns a cotune_group: checks that the right process uses it, by one thread at a time, and destroys it."""
 
 import ctypes
 import os
@@ -12,26 +12,26 @@ from cotune.errors import error_of, usage_error
 from cotune.functions import FunctionsAdapter
 from cotune.log import LogAdapter
 
-# How long the end of the process waits for a thread that is in a call of a group that was aborted.
+# At the end of the process, seconds to wait for a thread in a call of a group, which has been aborted.
 _END_WAIT_S = 10
 
 
 class GroupHandle:
-    """A group of the C API. A call of any method but `abort` beside another raises UsageError."""
+    """A group of the C API. While a call runs, every other call except `abort` and `end` raises UsageError."""
 
     def __init__(self, address: int, log: LogAdapter | None, functions: FunctionsAdapter | None):
         self._library = library()
         self._address: int | None = address
         self._process = os.getpid()
         self._call_lock = threading.Lock()
-        # Held while the address is used without the call lock, and while it is given up.
+        # Held while abort() uses the address without the call lock, and while the address is removed.
         self._address_lock = threading.Lock()
-        # C calls them as long as the group lives, and so do groups that are split from it.
+        # The references keep both alive, because C calls them as long as this group or one split from it lives.
         self.log = log
         self.functions = functions
 
     def call(self, function: Callable[..., int], *arguments) -> None:
-        """Calls a function of the C API that takes the group first. Raises its error."""
+        """Calls a function of the C API whose first argument is the group. Raises the error of the call."""
         address = self.enter()
         try:
             result = function(address, *arguments)
@@ -44,11 +44,11 @@ class GroupHandle:
             raise error_of(result, text.decode(errors="replace"))
 
     def exclusive(self) -> "_Exclusive":
-        """A `with` over the address, while no other thread is in a call."""
+        """Returns a context for `with` that gives the address. Until its end, calls of other threads raise UsageError."""
         return _Exclusive(self)
 
     def raise_interrupt(self) -> None:
-        """Raises what a callback has kept, Ctrl-C for example, now that no C code is in between."""
+        """Raises an exception that a callback has kept, for example KeyboardInterrupt. It is called after C code has returned."""
         if self.log is not None and self.log.interrupt is not None:
             interrupt, self.log.interrupt = self.log.interrupt, None
             raise interrupt
@@ -82,7 +82,7 @@ class GroupHandle:
         self._call_lock.release()
 
     def abort(self, reason: str | None) -> None:
-        """From any thread, also while another is in a call; nothing for a destroyed group."""
+        """Aborts the group. Any thread may call it, also while another is in a call. It does nothing for a destroyed group."""
         if os.getpid() != self._process:
             raise usage_error(
                 "the group was made before this process was forked", "cotune.Group.abort"
@@ -96,7 +96,7 @@ class GroupHandle:
             raise error_of(result, "the group could not be aborted (cotune.Group.abort)")
 
     def destroy(self) -> None:
-        """Leaves the job; nothing for a group that is destroyed, and in a child of its process."""
+        """Leaves the job. It does nothing for a group that is destroyed already, or in a forked child of its process."""
         if self._address is None or os.getpid() != self._process:
             return
         self.enter()
@@ -104,10 +104,9 @@ class GroupHandle:
         self.raise_interrupt()
 
     def end(self) -> None:
-        """The same when the process ends or the last reference goes; it raises nothing.
+        """Does the same as destroy() at the end of the process, or when the last reference is deleted.
 
-        A thread that is in a call then is stopped by an abort. If that does not bring it back, the
-        group is left to the process.
+        If a thread is in a call, the group is aborted first. If the call does not return then, the group is not destroyed.
         """
         if self._address is None or os.getpid() != self._process:
             return
@@ -121,7 +120,7 @@ class GroupHandle:
         self._end()
 
     def _end(self) -> None:
-        """With the call lock held, which is released."""
+        """Destroys the group. The caller holds the call lock, which this releases."""
         with self._address_lock:
             address, self._address = self._address, None
         try:

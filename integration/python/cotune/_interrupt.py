@@ -1,9 +1,8 @@
-"""Ctrl-C while the library works and calls back: nothing may be raised through C, and no interrupt may be lost.
+"""Handles Ctrl-C while the library runs and calls back: no exception may pass through C, and no interrupt may be lost.
 
-Python runs the handler of SIGINT in whatever Python code the main thread runs next. While the library works, that
-is a function that it calls back, where an exception ends in "Exception ignored". `Keeper` puts its own handler there
-for that time. It keeps the interrupt until the call of the library returns to Python, and raises it there: later code of the
-program, or a finalizer, is no place for it.
+Python runs the handler of SIGINT in the Python code that the main thread runs next. While the library runs, that is a callback,
+where an exception ends in "Exception ignored". `Keeper` installs its own handler for that time. It keeps the interrupt until the
+call of the library returns to Python, and raises it at that place, not in later code of the program or in a finalizer.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _is_main() -> bool:
 class Keeper:
     """Keeps a SIGINT that comes inside of a callback until the main thread has left the call of the library.
 
-    It does nothing on other threads, and where the handler of SIGINT is none of Python's.
+    It does nothing on other threads, or if the handler of SIGINT is not a Python function. The process has one keeper.
     """
 
     def __init__(self) -> None:
@@ -49,33 +48,33 @@ class Keeper:
 
     @property
     def ends_tune(self) -> bool:
-        """Whether a SIGINT is kept that will be a KeyboardInterrupt. A handler of the program's own may just take note."""
+        """True if a SIGINT is kept that will be a KeyboardInterrupt. A handler of the user's own may do something else."""
         return self._is_kept and self._before is signal.default_int_handler and _is_main()
 
     def when_kept(self, function: Callable[[], object]) -> None:
-        """Calls a function in each callback in which a SIGINT is kept: C code that returns to Python sends it again there."""
+        """Sets a function that is called in each callback that keeps a SIGINT, to make C code raise it again on its return to Python."""
         self._when_kept = function
 
     def begin(self) -> None:
-        """Called on the thread of the call, before it or in its first callback."""
+        """Starts to keep interrupts. It is called on the thread of the call, before the call or in its first callback."""
         if not _is_main():
             return
         self._is_open = True
         self._install()
 
     def end(self) -> None:
-        """Called after the call, where it raises what was kept, or in its last callback: then the caller gets it."""
+        """Stops to keep interrupts. It is called after the call, and then raises a kept one, or in the last callback of the call."""
         if not _is_main():
             return
         self._is_open = False
         if not self._is_kept:
             self._restore()
         if self._is_kept:
-            self._install()  # A SIGINT may have come while the handler was being put back.
+            self._install()  # A SIGINT may have come while the handler was being restored.
             self.raise_kept()
 
     def raise_later(self) -> None:
-        """For a callback that has caught a KeyboardInterrupt itself."""
+        """Keeps an interrupt as if it came now. A callback calls it that has caught a KeyboardInterrupt itself."""
         if not _is_main():
             return
         self._install()
@@ -83,7 +82,7 @@ class Keeper:
             self._keep()
 
     def raise_kept(self) -> None:
-        """Called in Python after a call of the library: raises what was kept, unless that call was made in a callback."""
+        """Raises a kept interrupt, unless the code that runs is itself in a callback. It is called after a call of the library."""
         if self._is_kept and _is_main() and not _is_in_callback(sys._getframe()):
             self._handle(signal.SIGINT, sys._getframe())
 
@@ -107,7 +106,7 @@ class Keeper:
             self._keep()
             return
         self._is_kept = False
-        # Here, too, when the call has failed without its last callback.
+        # The handler is restored here as well, because a call that failed may have had no last callback.
         before = self._before
         if not self._is_open:
             self._restore()

@@ -1,4 +1,4 @@
-"""libcotune.so.0: where it is found, and the prototypes of its functions."""
+"""Finds and loads libcotune.so.0, and sets the prototypes of its functions."""
 
 import ctypes
 import functools
@@ -9,7 +9,7 @@ import re
 from cotune import _structs
 from cotune.errors import MachineError
 
-# Those of the cotune.h that this package was written for (COTUNE_VERSION_*).
+# The version of cotune.h (COTUNE_VERSION_*) for which this package was written.
 VERSION = (0, 1, 0)
 LIBRARY_NAME = "libcotune.so.0"
 
@@ -24,7 +24,7 @@ def _to(kind: type) -> type:
 _MOVE = [_POINTER, _POINTER, _POINTER, _UINT64, _INT32]
 _OPERANDS = [_to(_structs.Tensor), _SIZE, _to(_structs.Tensor), _SIZE]
 _TEXT_OUT = [_POINTER, _SIZE, _to(_SIZE)]
-# By name: what each function returns, and what it takes. Groups and programs are addresses.
+# The type of the result and of the arguments of each function, by its name. Groups and programs are addresses.
 PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "cotune_exit_code": (ctypes.c_int, [_INT32]),
     "cotune_group_create": (
@@ -84,7 +84,7 @@ PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
 
 
 def tree() -> pathlib.Path:
-    """The folder with bin/, lib/ and include/ that the library belongs to."""
+    """Returns the folder with bin/, lib/ and include/ that has the library."""
     named = os.environ.get("COTUNE_LIBRARY")
     if named:
         return pathlib.Path(named).absolute().parent.parent
@@ -95,7 +95,10 @@ def tree() -> pathlib.Path:
 
 
 def library_path() -> pathlib.Path:
-    """The file that COTUNE_LIBRARY names, else that of the tree in or around this package. Raises MachineError."""
+    """Returns the file that COTUNE_LIBRARY names, or else the library of the tree in or around this package.
+
+    Raises MachineError if the file does not exist.
+    """
     named = os.environ.get("COTUNE_LIBRARY")
     if named:
         path = pathlib.Path(named)
@@ -116,10 +119,10 @@ def library_path() -> pathlib.Path:
 
 
 def check_version(text: str, path: pathlib.Path) -> None:
-    """Raises MachineError for a library that lacks something that this package calls."""
+    """Raises MachineError if a library of that version may lack a function that this package calls."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+).*", text)
     numbers = tuple(int(each) for each in found.groups()) if found else (-1, -1, -1)
-    # Up to 1.0.0 minor versions may differ in everything.
+    # Before 1.0.0 a minor version may change everything.
     same = 2 if VERSION[0] == 0 else 1
     if numbers[:same] == VERSION[:same] and numbers >= VERSION:
         return
@@ -131,7 +134,7 @@ def check_version(text: str, path: pathlib.Path) -> None:
 
 
 def lacks(path: pathlib.Path, function: str) -> MachineError:
-    """The error for a library that does not have a function of this package's version."""
+    """Returns the error for a library that lacks a function of this package's version."""
     wanted = ".".join(map(str, VERSION))
     return MachineError(
         f"{path.name} has no function {function}, so it is of another version than this package ({path}): they come "
@@ -151,7 +154,10 @@ def bind(loaded: ctypes.CDLL, path: pathlib.Path, prototypes: dict[str, tuple[ty
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """libcotune with its prototypes, loaded at the first call. Raises MachineError. Any thread."""
+    """Returns libcotune with its prototypes, and loads it at the first call. Any thread may call it.
+
+    Raises MachineError if the library is missing, cannot be loaded, or is of another version.
+    """
     path = library_path()
     try:
         loaded = ctypes.CDLL(str(path))

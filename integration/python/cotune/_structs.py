@@ -7,7 +7,7 @@ _INT32, _UINT32 = ctypes.c_int32, ctypes.c_uint32
 _INT64, _UINT64 = ctypes.c_int64, ctypes.c_uint64
 _TEXT, _POINTER, _SIZE = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
 
-# Data stay addresses in their arguments: ctypes copies a char* up to its first zero.
+# Arguments with data are addresses, because ctypes would copy a char* up to its first zero byte.
 LOG_FUNCTION = ctypes.CFUNCTYPE(None, _POINTER, _INT32, _TEXT)
 PROGRESS_FUNCTION = ctypes.CFUNCTYPE(_INT32, _POINTER, _INT32, _INT32, _TEXT)
 STORE_PUT_FUNCTION = ctypes.CFUNCTYPE(_INT32, _POINTER, _TEXT, _POINTER, _UINT64, _INT64)
@@ -18,7 +18,7 @@ STORE_ERASE_FUNCTION = ctypes.CFUNCTYPE(_INT32, _POINTER, _TEXT, _INT64)
 
 
 class Struct(ctypes.Structure):
-    """Sets struct_size, so that a struct that was just made is valid."""
+    """A struct whose struct_size is set when it is made."""
 
     def __init__(self, **fields):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
@@ -82,7 +82,7 @@ class FunctionFlag(enum.IntFlag):
     REPRODUCIBLE = 2
 
 
-# The state of a group stays an address, which is 0 for NULL.
+# The state of a group is an address in these, as c_void_p, and None for NULL.
 FUNCTION_RUN = ctypes.CFUNCTYPE(
     _INT32, _POINTER, _POINTER, ctypes.POINTER(FunctionCall), _POINTER, _SIZE
 )
@@ -230,7 +230,7 @@ class Call(Struct):
     ]
 
 
-# By their names in cotune.h.
+# All structs by their names in cotune.h.
 STRUCTS: dict[str, type[Struct]] = {
     "cotune_error": Error,
     "cotune_store": Store,

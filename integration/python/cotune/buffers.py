@@ -1,6 +1,6 @@
-"""Buffers of users as addresses: numpy arrays, torch tensors, and what has the buffer protocol.
+"""Converts buffers of users to addresses: numpy arrays, torch tensors, and objects with the buffer protocol.
 
-Neither numpy nor torch is imported here: an object of theirs exists only where they have been.
+Neither numpy nor torch is imported here: if a buffer is an object of theirs, the user has imported them.
 """
 
 import ctypes
@@ -14,13 +14,13 @@ from cotune._constant_names import constant
 from cotune.constants import DType
 from cotune.errors import UsageError, usage_error
 
-# By the names that numpy, ml_dtypes and torch have.
+# The dtypes by the names that numpy, ml_dtypes and torch have for them.
 _DTYPES_BY_NAME = {
     "float32": DType.F32, "float64": DType.F64, "float16": DType.F16, "bfloat16": DType.BF16,
     "int32": DType.I32, "int64": DType.I64, "uint8": DType.U8, "int8": DType.I8, "bool": DType.U8,
     "float8_e4m3fn": DType.F8_E4M3, "float8_e5m2": DType.F8_E5M2,
 }  # fmt: skip
-# By the format characters of the buffer protocol and the bytes of an element.
+# The dtypes by the format characters of the buffer protocol and the bytes of an element.
 _DTYPES_BY_FORMAT = {
     ("f", 4): DType.F32, ("d", 8): DType.F64, ("e", 2): DType.F16, ("?", 1): DType.U8,
     **{(sign, 1): DType.I8 for sign in "b"}, **{(sign, 1): DType.U8 for sign in "Bc"},
@@ -30,17 +30,17 @@ _DTYPES_BY_FORMAT = {
 
 @dataclasses.dataclass(slots=True)
 class Operand:
-    """Contiguous elements in memory: what a call of the C API needs to know of a buffer.
+    """Contiguous elements in memory, with the facts that a call of the C API needs.
 
     Attributes:
-      address: of the first element; 0 where there is none.
+      address: the address of the first element; 0 if there is no memory.
       dtype: the type of an element. Booleans are U8.
       sizes: the dimensions, row-major; () for one element.
-      count: how many elements there are; computed from sizes.
-      device: the ordinal of the GPU that the memory belongs to; None for host memory.
-      is_writable: whether calls may write there.
-      is_bool: whether the elements are booleans, which are 0 or 1.
-      owner: keeps the memory alive.
+      count: the number of elements, computed from sizes.
+      device: the ordinal of the GPU that has the memory; None for host memory.
+      is_writable: true if calls may write to it.
+      is_bool: true if the elements are booleans, which are 0 or 1.
+      owner: an object that keeps the memory alive.
     """
 
     address: int
@@ -58,7 +58,7 @@ class Operand:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Typed:
-    """A buffer whose elements are of another type than it says: bfloat16 in an array of uint16.
+    """A buffer whose elements are of another type than its own dtype: bfloat16 in an array of uint16.
 
     Attributes:
       buffer: anything that `operand` takes.
@@ -74,9 +74,9 @@ Buffer = Any
 
 
 def operand(buffer: Buffer, where: str) -> Operand:
-    """The address, type and sizes of a buffer; `where` names it in errors.
+    """Returns the address, type and sizes of a buffer. `where` names the buffer in errors.
 
-    Raises UsageError when its type is none of cotune's, or it is not contiguous.
+    Raises UsageError if cotune does not have its type, or if it is not contiguous.
     """
     if isinstance(buffer, Operand):
         return buffer
@@ -93,7 +93,7 @@ def operand(buffer: Buffer, where: str) -> Operand:
 
 
 def require_writable(made: Operand, where: str) -> Operand:
-    """The operand of a call that writes it. Raises UsageError where nobody may."""
+    """Returns the operand. Raises UsageError if it is read-only."""
     if not made.is_writable:
         raise usage_error(
             "the buffer is read-only",
@@ -105,14 +105,14 @@ def require_writable(made: Operand, where: str) -> Operand:
 
 
 def tensors(operands: list[Operand]) -> ctypes.Array:
-    """An array of cotune_tensor, valid as long as its operands are."""
+    """Returns an array of cotune_tensor, which is valid as long as its operands are."""
     made = (_structs.Tensor * len(operands))()
     for tensor, each in zip(made, operands, strict=True):
         tensor.struct_size = ctypes.sizeof(_structs.Tensor)
         tensor.dtype = each.dtype
         tensor.data = each.address if each.count else None
         tensor.size_count = len(each.sizes)
-        # A pointer field keeps the array that it was given alive.
+        # ctypes keeps the array alive that is assigned to a pointer field.
         tensor.sizes = (ctypes.c_int64 * len(each.sizes))(*each.sizes)
     return made
 
@@ -129,7 +129,10 @@ def _not_contiguous(where: str, how: str) -> UsageError:
 def _dtype_of(
     known: DType | None, name: object, size_bytes: int, wanted: DType | None, where: str
 ) -> DType:
-    """The type of elements that are called `name`; `wanted` is that of a Typed."""
+    """Returns the type of the elements: `wanted`, the type of a Typed, or else `known`.
+
+    Raises UsageError if `wanted` has another size, or if both are None. `name` is the type for the text.
+    """
     if wanted is not None and wanted.size_bytes == size_bytes:
         return wanted
     if wanted is not None:
@@ -143,7 +146,7 @@ def _dtype_of(
         return known
     names = ", ".join(each.name.lower() for each in DType)
     raise usage_error(
-        f"elements of type {name} are none that cotune has",
+        f"cotune has no elements of type {name}",
         where,
         next_step=f"convert them to one of {names}",
     )
@@ -221,7 +224,7 @@ def _of_protocol(buffer: Any, wanted: DType | None, where: str) -> Operand:
 
 
 class _PyBuffer(ctypes.Structure):
-    """Py_buffer of Python's stable ABI; only its begin is read."""
+    """Py_buffer of Python's stable ABI. Only `buf` is read."""
 
     _fields_ = [
         ("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
@@ -232,7 +235,7 @@ class _PyBuffer(ctypes.Structure):
 
 
 def _address_of(view: memoryview) -> int:
-    """Also of read-only memory, which ctypes' from_buffer refuses."""
+    """Returns the address of a view. ctypes' from_buffer cannot be used, because it refuses read-only memory."""
     found = _PyBuffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(found), 0)
     address = found.buf

@@ -1,4 +1,4 @@
-"""Whether the operands of a collective fit together, before libcotune sees addresses alone."""
+"""Checks that the operands of a collective fit together, because libcotune gets only their addresses and a count."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from cotune.errors import usage_error
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallNames:
-    """The names of a collective's call and of its arguments, made once: calls are short."""
+    """The names of a collective's function and of its arguments. They are made once, because a call takes only microseconds."""
 
     function: str
     name: str
@@ -24,12 +24,12 @@ def _names(collective: Collective) -> CallNames:
 
 
 CALL_NAMES = {collective: _names(collective) for collective in Collective}
-# These are stored and moved, but libcotune has no collectives of them: their bytes are moved.
+# libcotune has no collectives of these types. They are moved as bytes.
 _MOVED_AS_BYTES = (DType.I8, DType.F8_E4M3, DType.F8_E5M2)
 
 
 def check_counts(collective: Collective, send: Operand, recv: Operand, size: int) -> int:
-    """The count of the C API for these buffers in a group of `size` ranks. Raises UsageError."""
+    """Returns the count of the C API for these buffers in a group of `size` ranks. Raises UsageError if they do not fit."""
     name = CALL_NAMES[collective].name
     if send.dtype != recv.dtype or send.is_bool != recv.is_bool:
         raise usage_error(
@@ -57,7 +57,7 @@ def check_counts(collective: Collective, send: Operand, recv: Operand, size: int
         return send.count
     if send.count % size != 0:
         raise usage_error(
-            f"{send.count} elements are no {size} equal blocks",
+            f"{send.count} elements cannot be divided into {size} equal blocks",
             name,
             "every rank gets one block",
             f"give a multiple of {size}",
@@ -66,7 +66,7 @@ def check_counts(collective: Collective, send: Operand, recv: Operand, size: int
 
 
 def elements_dtype(collective: Collective, send: Operand, reduction: Reduction | None) -> DType:
-    """The dtype by which libcotune moves or reduces the elements. Raises UsageError."""
+    """Returns the dtype by which libcotune moves or reduces the elements. Raises UsageError if it cannot reduce them."""
     if not collective.reduces:
         return DType.U8 if send.dtype in _MOVED_AS_BYTES else send.dtype
     is_logic = reduction in (Reduction.MIN, Reduction.MAX, Reduction.PRODUCT)

@@ -63,19 +63,19 @@ class Reduction(enum.IntEnum):
     PRODUCT = 2
     MIN = 3
     MAX = 4
-    AVERAGE = 5  # of integers: the sum, which wraps around, divided toward zero
+    AVERAGE = 5  # for integers the sum, which may wrap around, divided and rounded toward zero
 
 
 class GroupMemory(enum.IntEnum):
-    """The memory that the buffers of a group's calls lie in."""
+    """The kind of memory that has the buffers of a group's calls."""
 
     HOST = 0
     CUDA = 1
 
 
 class Numerics(enum.IntEnum):
-    """Whether the bits of results may depend on the choice that runs."""
+    """The rule about the bits of results, which may depend on the choice that runs."""
 
-    DEFAULT = 0  # the rule of the last tune of the group; before it, the setting numerics
-    ANY = 1
-    SAME = 2
+    DEFAULT = 0  # the rule of the last tune of the group; before the first tune, the setting numerics
+    ANY = 1  # any choice may run
+    SAME = 2  # only choices with the same bits as the default choice may run

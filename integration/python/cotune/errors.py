@@ -12,8 +12,8 @@ class CotuneError(RuntimeError):
     Attributes:
       result: the result of the C API.
       text: the message, also str() of the exception.
-      rank: the first rank of the job that is at fault; None when none is known. Only failures of
-        making, splitting and parsing carry it; the text of every other failure names the ranks.
+      rank: the first rank of the job that is at fault; None if none is known. Only errors of making
+        and splitting groups and of parsing programs have it; the text of every other error names the ranks.
     """
 
     result = Result.ERROR_INTERNAL
@@ -32,13 +32,13 @@ class InternalError(CotuneError):
 
 
 class UsageError(CotuneError, ValueError):
-    """An argument, an option or a setting is wrong. Nothing has begun."""
+    """An argument, an option or a setting is wrong. The call has done nothing."""
 
     result = Result.ERROR_USAGE
 
 
 class MachineError(CotuneError):
-    """The machine cannot do it: file, memory, permission, backend (COTUNE_ERROR_ENVIRONMENT)."""
+    """A file, memory, a permission or a backend is missing on this machine (COTUNE_ERROR_ENVIRONMENT)."""
 
     result = Result.ERROR_ENVIRONMENT
 
@@ -74,25 +74,28 @@ class PluginError(CotuneError):
 
 
 class AbortedError(CotuneError):
-    """A rank has given up the job (Group.abort). The group is stopped."""
+    """A rank has aborted the job (Group.abort). The group is stopped."""
 
     result = Result.ERROR_ABORTED
 
 
 class UnsupportedError(CotuneError):
-    """No backend can run it."""
+    """No backend can run the call."""
 
     result = Result.ERROR_UNSUPPORTED
 
 
 class CallInterruptedError(CotuneError):
-    """A rank ended a tune by Ctrl-C, or by its progress function (COTUNE_ERROR_INTERRUPTED). Group and table stay."""
+    """A rank ended a tune by Ctrl-C, or by its progress function (COTUNE_ERROR_INTERRUPTED).
+
+    The group can be used, with the table that it had.
+    """
 
     result = Result.ERROR_INTERRUPTED
 
 
 class DisagreementError(CotuneError):
-    """The ranks differ in nodes, settings or choices. Group and table stay as they were."""
+    """The ranks differ in nodes, settings or choices. The group can be used, with the table that it had."""
 
     result = Result.ERROR_DISAGREEMENT
 
@@ -108,14 +111,14 @@ _CLASSES: dict[int, type[CotuneError]] = {
 
 
 def error_of(result: int, text: str, rank: int | None = None) -> CotuneError:
-    """The exception for a result of the C API other than success."""
+    """Returns the exception for a result of the C API other than success."""
     if result in _CLASSES:
         return _CLASSES[result](text, rank)
     return CotuneError(f"{text} (result {result} of a newer libcotune)", rank)
 
 
 def usage_error(what: str, where: str, cause: str = "", next_step: str = "") -> UsageError:
-    """A mistake that Python notices, in the form that libcotune has for its own."""
+    """Returns the error for a mistake that Python finds, with a text in the form of libcotune's own."""
     text = f"{what} ({where})"
     if cause:
         text += f": {cause}"

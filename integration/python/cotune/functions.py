@@ -1,4 +1,4 @@
-"""Functions of the caller that run collectives, as choices that race with those of the backends."""
+"""Functions of the caller that run collectives. They are choices that race with those of the backends."""
 
 import ctypes
 import dataclasses
@@ -20,14 +20,15 @@ class FunctionCall:
     """One call of a function.
 
     Attributes:
-      collective, dtype, count: as in the C API; count is the number of elements that the collective is named by.
+      collective, dtype, count: the call as in the C API. `count` has the C API's meaning for each collective: for example, the
+        elements of one rank's block for all_gather and reduce_scatter.
       reduction: None if the collective does not reduce.
       root: the rank whose data a broadcast sends; 0 for other collectives.
-      rank, world_size: of this process in the group, and of the group.
-      send: the operand. On host memory it is a copy that the function may write to.
+      rank, world_size: the rank of this process in the group, and the number of ranks.
+      send: the operand. On host memory it is a copy, to which the function may write.
       recv: the memory for the result.
       stream: the address of the CUDA stream on which the function enqueues; None on host memory.
-      timeout_s: the time that is left for the call.
+      timeout_s: the seconds that are left for the call.
       group: the object that Functions.open has returned for this group of ranks.
     """
 
@@ -51,13 +52,13 @@ class Function:
 
     Attributes:
       name: its name among the choices: "ring" or "ring?chunk=65536", of a-z, 0-9, "_", "." and "-".
-      run: runs a call on host memory to its end, on a thread of cotune's; on CUDA memory it enqueues the call on the
-        stream. It writes the result to call.recv and returns None, or returns a buffer that has the result (host
-        memory only). An exception is the reason of a failure.
-      collectives: those that it can run.
-      dtypes, reductions: those that it can run; empty: all.
-      is_capturable: on CUDA memory, it only enqueues and may be captured in a graph.
-      is_reproducible: it gives the same bits on every rank and from run to run.
+      run: runs a call. On host memory it runs the call to its end, on a thread of cotune; on CUDA memory it enqueues the call
+        on the stream. It writes the result to call.recv and returns None, or, on host memory only, returns a buffer that has
+        the result. If it raises an exception, the call fails with that reason.
+      collectives: the collectives that it can run.
+      dtypes, reductions: the dtypes and reductions that it can run; empty for all.
+      is_capturable: on CUDA memory, it only enqueues work, which may be captured in a CUDA graph.
+      is_reproducible: its results have the same bits on every rank and in every run.
     """
 
     name: str
@@ -74,11 +75,11 @@ class FunctionGroup:
     """The ranks that begin to use the functions.
 
     Attributes:
-      name: unique in the job; another one for each attempt.
-      rank, world_size: of this process among them, and their number.
+      name: a name that is unique in the job; each attempt has a new one.
+      rank, world_size: the rank of this process among them, and their number.
       job_ranks: the rank in the job of each of them.
       device: the ordinal of the GPU; None for host memory.
-      timeout_s: the time within which the ranks have to be ready.
+      timeout_s: the seconds within which the ranks have to be ready.
     """
 
     name: str
@@ -94,13 +95,13 @@ class Functions:
     """The functions of a group. All ranks give functions of the same names, in the same order.
 
     Attributes:
-      functions: at least one.
-      name: that under which they are listed, as the name of a backend: "caller/ring". No plugin in use has it.
-      version: what else their times depend on. Ranks with different versions do not share the functions, and results
-        of another version are measured anew.
-      open: called on all ranks when a group of ranks begins to use the functions, and again after a call has failed
-        or has not returned; its result is FunctionCall.group. It may communicate with the other ranks.
-      close: called with that result when the ranks stop using it, possibly while a function still runs.
+      functions: the functions, at least one.
+      name: their backend in the ids of choices: "caller/ring". No plugin in use may have this name.
+      version: a text that changes with everything else that their times depend on. Ranks with different versions do not use
+        the functions together, and results of another version are measured anew.
+      open: is called on all ranks when a group of ranks begins to use the functions, and again after a call has failed
+        or has not returned. Its result is FunctionCall.group. It may communicate with the other ranks.
+      close: is called with that result when the ranks stop using it, possibly while a function still runs.
     """
 
     functions: Sequence[Function]
@@ -110,9 +111,9 @@ class Functions:
     close: Callable[[Any], None] | None = None
 
 
-# All adapters: a thread of C code may still be about to enter a function when its group is gone.
+# All adapters are kept, because a thread of C code may still enter a function when its group is gone.
 _adapters: list["FunctionsAdapter"] = []
-_NO_GROUP = 1  # the state of a group without `open`; NULL stands for none
+_NO_GROUP = 1  # the first state that a group gets; the C API has NULL for no state
 
 
 class FunctionsAdapter:
@@ -130,7 +131,7 @@ class FunctionsAdapter:
         _adapters.append(self)
         if not listed:
             raise usage_error("there is no function", "cotune.Functions", next_step="give one or more")
-        # The array has copies of them, which do not keep what they point to alive.
+        # The array copies the entries, and the copies do not keep the memory alive that they point to.
         self._made = [self._entry(each) for each in listed]
         self._entries = (_structs.Function * len(listed))(*self._made)
         self.table = _structs.Functions(
@@ -176,7 +177,7 @@ class FunctionsAdapter:
             made = operand(result, f"function {function.name!r}: result")
             _check_result(function.name, call, made)
             with self._lock:
-                # The call may have been given up meanwhile; then nothing reads the result.
+                # If C code has given the call up meanwhile, it does not read the result.
                 if group in self._groups:
                     self._results[group] = made
                     call.result = made.address
@@ -215,7 +216,7 @@ class FunctionsAdapter:
             self._guarded(lambda: self._functions.close(state), 0, 0)
 
     def _guarded(self, call: Callable[[], None], reason: int, size: int) -> int:
-        """Runs the call; a failure becomes a result and a reason, because nothing may be raised through C."""
+        """Runs the call, and returns a result. A failure is written to `reason`, because no exception may pass through C."""
         try:
             call()
             return Result.SUCCESS
@@ -238,7 +239,7 @@ def _bits(kind: type, values: Collection[Any], where: str) -> int:
 
 
 def _within(line: str, bytes_max: int) -> bytes:
-    """The line, or its first words with "..." if it is longer."""
+    """Returns the line in at most `bytes_max` bytes: if it is longer, its first words and "..."."""
     encoded = line.encode(errors="replace")
     if len(encoded) <= bytes_max:
         return encoded
@@ -276,7 +277,7 @@ def _check_result(name: str, call: _structs.FunctionCall, result: Operand) -> No
         raise usage_error(
             f"function {name!r} has returned a buffer",
             Collective(call.collective).name.lower(),
-            "on CUDA memory the result is in call.recv when the stream has come there",
+            "on CUDA memory the result has to be in call.recv when the stream has run the call",
             "write to call.recv and return None",
         )
     expected = _call_of(call, None).recv

@@ -1,4 +1,4 @@
-"""Groups of ranks: made, split, tuned, and called."""
+"""Groups of ranks, which run and tune collectives and programs."""
 
 import ctypes
 import json
@@ -38,17 +38,18 @@ _EXPLAIN_BYTES = 8192
 class Group:
     """Ranks that run collectives and programs by a tuned table. Every process of a job is one rank.
 
-    A group is collective: all of its ranks make the same calls in the same order; `explain`, the
-    properties and `abort` excepted. It is used by one thread at a time, but `abort` by any; another
-    thread gets UsageError. Calls release Python's global lock while they run. Ctrl-C is seen when
+    A group is collective: all of its ranks make the same calls in the same order, except `explain`,
+    the properties and `abort`. One thread at a time may use it; a second one gets UsageError. Any
+    thread may call `abort`. Calls release Python's global lock while they run. Ctrl-C is raised when
     the call has ended.
 
     After RankLostError, DeadlineError or AbortedError the group is stopped: every later call raises
-    the same. Destroy it. After every other error it can be used, with the table that it had.
+    the same error. Destroy it then. After every other error it can be used, with the table that it
+    had.
 
-    A group that was not destroyed leaves the job when its last reference goes, and when the process
-    ends. (Processes of the module multiprocessing run nothing at their end: use `with` there.) A
-    child that is forked gets UsageError, and its end does not disturb the parent.
+    A group that was not destroyed leaves the job when its last reference is deleted, and when the
+    process ends. (Processes of the module multiprocessing run no code at their end: use `with`
+    there.) A forked child gets UsageError, and its end does not disturb the parent.
     """
 
     def __init__(
@@ -73,37 +74,38 @@ class Group:
         """Joins the job and makes its group of all ranks.
 
         Args:
-          rank, world_size: both or none. None: those of the launcher's environment (cotune run,
-            torchrun, mpirun, hydra, srun); without one the group has this process alone.
-          job_id: equal on all ranks of a group, and another one for every group. Needed with rank
-            and world_size, unless store is given.
-          store: a store that all ranks reach, by which they find each other instead (see Store).
-          socket_path: of the control channel; equal on all ranks, another one for every group.
+          rank, world_size: give both or none. None: those of the launcher's environment (cotune run,
+            torchrun, mpirun, hydra, srun); without a launcher the group has this process alone.
+          job_id: a text that is equal on all ranks of a group, and different for every group. It is
+            needed with rank and world_size, unless store is given.
+          store: a store that all ranks can use, by which they find each other instead (see Store).
+          socket_path: the path of the control channel, equal on all ranks, and different for every
+            group.
           memory: "host", or "cuda": the GPU whose context is current on this thread (make a tensor
-            there first); with none, the one whose number is that of the rank on its host.
-          plugin_path: folders with plugins. None: the setting plugin_path, else those of the
+            there first); without a context, the GPU with the number of the rank on its host.
+          plugin_path: folders with plugins. None: the setting plugin_path, or else those of the
             installation.
           backends: names, in order of priority. None: all.
-          join_timeout_s: how long to wait until all ranks have come.
-          call_timeout_s: how long one collective call may take.
-          log: takes each line of the log (see cotune.log.Log), from any thread, one at a time; it
-            calls nothing of the group. None: warnings and errors go to standard error.
-          ignores_database: begin with the default choices; no tuned database is looked for.
+          join_timeout_s: the longest time to wait until all ranks have come, in seconds.
+          call_timeout_s: the longest time for one collective call, in seconds.
+          log: is called with each line of the log (see cotune.log.Log), from any thread, one at a
+            time. It must not call the group. None: warnings and errors go to standard error.
+          ignores_database: true to begin with the default choices, without a tuned database.
           functions: functions of the caller that run collectives, which race with the choices of the
             backends (see cotune.Functions).
-          force: the choices that collectives run whatever was measured, as a dict, {"all_reduce":
-            "host/ring?chunk=65536"}, or a text, "all_reduce=host/ring?chunk=65536", equal on all
-            ranks; a call for which one is refused or not listed runs what it would run otherwise.
-            None: the setting force_choice.
-          settings: settings of this group and those split from it by name, which count more than the
-            environment and the settings file: {"collective_benchmark_nruns": 20,
+          force: the choices that collectives run whatever was measured, equal on all ranks: a dict,
+            {"all_reduce": "host/ring?chunk=65536"}, or a text, "all_reduce=host/ring?chunk=65536".
+            If a call cannot run its forced choice, it runs as without it. None: the setting
+            force_choice.
+          settings: settings by name for this group and those split from it. They take precedence over
+            the environment and the settings file: {"collective_benchmark_nruns": 20,
             "collective_pre_sync_timeout": "5s"}. Values are texts as in the file, numbers, bools,
             or lists of them; "force" may be a dict. The setting memory is refused: give the
             argument.
 
-        Raises UsageError for options that do not fit together, RankLostError or DeadlineError when
-        ranks do not come in time, MachineError and PluginError when no backend can be used. One
-        call at a time for a job.
+        Raises UsageError for options that do not fit together, RankLostError or DeadlineError if
+        ranks do not come in time, MachineError and PluginError if no backend can be used. Make one
+        group at a time for a job.
         """
         if (rank is None) != (world_size is None):
             raise usage_error(
@@ -146,14 +148,14 @@ class Group:
         self._size = self._library.cotune_group_size(address)
         device = self._library.cotune_group_device(address)
         self._device = device if device >= 0 else None
-        # At the end of the process too, the last group first, while Python can still run a log.
+        # It also runs at the end of the process, for the last group first, while Python can still run a log.
         weakref.finalize(self, self._handle.end)
 
     def split(self, name: str, ranks: Sequence[int]) -> "Group":
-        """The group of some ranks of this one. Only those call it, with the same arguments.
+        """Makes a group of some ranks of this one. Only those call it, with the same arguments.
 
         Args:
-          name: new in the job.
+          name: a name that no other group of the job has had.
           ranks: ranks[i] is the rank in this group of the new group's rank i.
 
         The two groups may be destroyed in either order.
@@ -173,18 +175,18 @@ class Group:
         return group
 
     def abort(self, reason: str | None = None) -> None:
-        """Gives up the job of the group, from any thread, also while another one is in a call.
+        """Aborts the job of the group. Any thread may call it, also while another one is in a call.
 
         Every group of the job that this rank is in is stopped on all of its ranks: their calls
-        raise AbortedError with the reason. It does not wait. A group that is destroyed is left
-        alone.
+        raise AbortedError with the reason. It does not wait for that. It does nothing if the group
+        is destroyed.
         """
         self._handle.abort(reason)
 
     def destroy(self) -> None:
-        """Leaves the job; the group cannot be used afterwards. A second time it does nothing.
+        """Leaves the job; the group cannot be used afterwards. A second call does nothing.
 
-        Raises UsageError while another thread is in a call: abort first.
+        Raises UsageError while another thread is in a call: call abort() first.
         """
         self._handle.destroy()
 
@@ -214,21 +216,21 @@ class Group:
 
     @property
     def table_digest(self) -> int:
-        """A digest of the rows of the table that calls run by, equal on all ranks; 0: no table."""
+        """A digest of the dispatch table by which calls run, equal on all ranks; 0 without a table."""
         with self._handle.exclusive() as address:
             return self._library.cotune_table_digest(address)
 
     @property
     def table_generation(self) -> int:
-        """How often this group has got a table."""
+        """The number of dispatch tables that this group has taken into force."""
         with self._handle.exclusive() as address:
             return self._library.cotune_table_generation(address)
 
     def set_stream(self, stream: "object | int | None") -> None:
-        """The stream that later calls are enqueued on.
+        """Sets the stream on which later calls are enqueued.
 
         Args:
-          stream: a torch.cuda.Stream, or a cudaStream_t as a number; None: the default stream.
+          stream: a torch.cuda.Stream, or a cudaStream_t as a number; None for the default stream.
 
         Raises UsageError for a group of host memory.
         """
@@ -236,22 +238,22 @@ class Group:
         self._handle.call(self._library.cotune_group_set_stream, handle or None)
 
     def check(self) -> None:
-        """Raises the error of what was enqueued so far, as far as it has run.
+        """Raises the error of enqueued calls that have run and failed.
 
-        After the stream is synchronized, no error means that the data of all calls is right.
+        If it raises none after the stream was synchronized, the data of all calls is right.
         """
         self._handle.call(self._library.cotune_group_check)
 
     # ---- Collectives ----
     #
-    # On host memory a call ends with its data there. On CUDA memory it is enqueued and returns: the
-    # buffers stay until the stream has come so far. Sizes count elements, whatever dimensions the
-    # buffers have.
+    # On host memory the result is complete when a call returns. On CUDA memory the call is enqueued
+    # and returns at once: the buffers have to stay until the stream has run it. Only the number of
+    # elements of a buffer counts, not its dimensions.
 
     def all_reduce(
         self, send: Buffer, recv: Buffer | None = None, op: Reduction | str = "sum"
     ) -> Buffer:
-        """recv[i] = the reduction of send[i] of all ranks. Gives recv.
+        """Computes recv[i] = the reduction of send[i] of all ranks. Returns recv.
 
         Args:
           send: n elements.
@@ -261,26 +263,26 @@ class Group:
         return self._run_collective(Collective.ALL_REDUCE, send, recv, op)
 
     def all_gather(self, send: Buffer, recv: Buffer) -> Buffer:
-        """recv[r * n + i] = send[i] of rank r. Gives recv.
+        """Computes recv[r * n + i] = send[i] of rank r. Returns recv.
 
         Args:
-          send: n elements; in place: those of recv that begin at rank * n.
+          send: n elements; in place: the n elements of recv from rank * n on.
           recv: n * size elements.
         """
         return self._run_collective(Collective.ALL_GATHER, send, recv)
 
     def reduce_scatter(self, send: Buffer, recv: Buffer, op: Reduction | str = "sum") -> Buffer:
-        """recv[i] = the reduction of send[rank * n + i] of all ranks. Gives recv.
+        """Computes recv[i] = the reduction of send[rank * n + i] of all ranks. Returns recv.
 
         Args:
           send: n * size elements.
-          recv: n elements; in place: those of send that begin at rank * n.
+          recv: n elements; in place: the n elements of send from rank * n on.
           op: as in all_reduce.
         """
         return self._run_collective(Collective.REDUCE_SCATTER, send, recv, op)
 
     def all_to_all(self, send: Buffer, recv: Buffer | None = None) -> Buffer:
-        """recv[r * n + i] = send[rank * n + i] of rank r. Gives recv.
+        """Computes recv[r * n + i] = send[rank * n + i] of rank r. Returns recv.
 
         Args:
           send: n * size elements.
@@ -289,12 +291,12 @@ class Group:
         return self._run_collective(Collective.ALL_TO_ALL, send, recv)
 
     def broadcast(self, recv: Buffer, root: int = 0, send: Buffer | None = None) -> Buffer:
-        """recv[i] = send[i] of the root. Gives recv.
+        """Computes recv[i] = send[i] of the root. Returns recv.
 
         Args:
           recv: n elements.
           root: the rank whose elements all ranks get.
-          send: n elements, looked at on the root only; None: those of recv, in place.
+          send: n elements, which are read on the root only; None: the elements of recv, in place.
         """
         source = recv if send is None or self._rank != root else send
         self._run_collective(Collective.BROADCAST, source, recv, root=root)
@@ -328,15 +330,15 @@ class Group:
     # ---- Programs ----
 
     def run(self, program: Program, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
-        """Runs a program; all ranks call it with the same one and the same number of rows.
+        """Runs a program. All ranks call it with the same program and the same number of rows.
 
         Args:
-          inputs, outputs: as many as the text has, each with the sizes of its value: rows (any
-            dimensions that multiply to them), then columns, where it has more than one. An output
-            that overwrites an input (`into`) is that input's buffer.
+          inputs, outputs: as many buffers as the text has, each with the sizes of its value: rows
+            (any dimensions with that product), then columns if it has more than one. An output that
+            overwrites an input (`into`) is that input's buffer.
 
-        Raises UsageError when operands do not fit: nothing has begun. After any other error the
-        group is stopped, and the outputs hold anything.
+        Raises UsageError if operands do not fit; the call has done nothing then. After any other
+        error the group is stopped, and the contents of the outputs are undefined.
         """
         self._run_program(self._library.cotune_program_run, program, inputs, outputs)
 
@@ -346,9 +348,9 @@ class Group:
         inputs: "Sequence[Buffer | Shape]",
         outputs: "Sequence[Buffer | Shape]",
     ) -> None:
-        """Makes ready what that call would run, so that the call can be captured in a CUDA graph.
+        """Prepares a call of run(), so that it can be captured in a CUDA graph.
 
-        A Shape stands for memory that is not registered. All ranks do it in the same order.
+        A Shape stands for memory that is not registered. All ranks call it in the same order.
         """
         self._run_program(self._library.cotune_program_prepare, program, inputs, outputs)
 
@@ -382,29 +384,31 @@ class Group:
         numerics: Numerics | str = Numerics.DEFAULT,
         progress: Callable[[int, int, str], object] | None = None,
     ) -> TuneReport:
-        """Measures on all ranks, agrees, and runs calls by the result from then on.
+        """Measures on all ranks, agrees on choices, and runs later calls by the result.
 
-        What was tuned or loaded before stays for other collectives and sizes. All ranks give the
-        same arguments.
+        Results of earlier tunes and databases stay in force for other collectives and sizes. All
+        ranks give the same arguments.
 
         Args:
-          nodes: what to tune; or, instead, the product of:
-          collectives, dtypes, reduction, in_place, symmetric: None: all five, f32, sum.
-          sizes: bytes, for nodes that have no sizes of their own. None: 1 KiB to 4 MiB in steps of
-            4. Sizes without an element for every rank, such as 0, are left out with a warning.
-          budget_s: measuring stops when it is used up; 0: the setting.
-          database: a file on rank 0: cells that it holds are not measured again, and new ones are
-            added. "": the one that the group began with; where that cannot be used, a warning says
-            so.
-          numerics: "any", or "same": only choices that give the same bits.
-          progress: called on this thread before each cell is measured, and about four times a second
-            in a long one, with its number from 1, how many there are, and what it is.
+          nodes: the programs and collectives to tune. None: all combinations of the next five:
+          collectives, dtypes, reduction, in_place, symmetric: the calls to tune. None: all five
+            collectives, f32, sum.
+          sizes: bytes, for nodes without sizes. None: 1 KiB to 4 MiB in steps of 4. Sizes without an
+            element for every rank, such as 0, are left out with a warning.
+          budget_s: seconds after which measuring stops; 0: the setting.
+          database: a file on rank 0. Cells that it has are not measured again, and new ones are
+            added. "": the file with which the group began; if that cannot be used, the tune warns.
+          numerics: "any", or "same": only choices that give the same bits as the default.
+          progress: is called on this thread before each cell is measured, and about four times a
+            second in a long one, with the number of the cell from 1, the number of cells, and a
+            description of the cell.
 
         Ctrl-C on the main thread ends the tune on all ranks before the next sample, and is raised
-        then; ranks that have had none raise CallInterruptedError. The table stays, and a database
-        that no other tune is writing keeps what was measured. With a handler of SIGINT of its own
-        a program goes on. Raises DisagreementError when the ranks gave different nodes,
-        MachineError when no choice ran, UsageError when no size has an element for every rank.
+        then; ranks without a Ctrl-C of their own raise CallInterruptedError. The table stays, and a
+        database that no other tune is writing keeps the cells that were measured. If the program has
+        its own handler of SIGINT, the tune goes on. Raises DisagreementError if the ranks gave
+        different nodes, MachineError if no choice ran, UsageError if no size has an element for every
+        rank.
         """
         request = TuneRequest(
             nodes,
@@ -430,29 +434,29 @@ class Group:
         return TuneReport(report.measured, report.known, report.skipped, report.is_tuned != 0)
 
     def load(self, database: "str | os.PathLike[str] | None" = None) -> None:
-        """Runs calls by a tuned database, which rank 0 reads; None: the one groups begin with.
+        """Runs later calls by a tuned database, which rank 0 reads; None: the one with which groups begin.
 
-        Raises DatabaseError when it cannot be used, DisagreementError when the ranks differ; the
-        table stays.
+        Raises DatabaseError if it cannot be used, DisagreementError if the ranks differ. The table
+        that the group had stays in force then.
         """
         self._handle.call(self._library.cotune_load, encoded(database))
 
     def save(self, database: "str | os.PathLike[str]") -> None:
-        """Adds what this group has tuned or loaded to a tuned database. Rank 0 writes it."""
+        """Adds the results that this group has tuned or loaded to a tuned database. Rank 0 writes it."""
         self._handle.call(self._library.cotune_save, encoded(database))
 
     def explain(self, what: "Collective | str | Program", count: int = 1, **call) -> str:
-        """What a call runs and why, in lines of text. Not collective.
+        """Explains in lines of text which choice a call runs and why. It is not collective.
 
         Args:
           what: a collective, or a program.
-          count: of a collective: elements, counted as its call counts them; of a program: rows.
-          **call: of a collective: dtype ("f32"), op ("sum"), root (0), in_place (False).
+          count: for a collective the count of the C API, in elements; for a program the rows.
+          **call: for a collective its dtype ("f32"), op ("sum"), root (0), in_place (False).
         """
         return self._explain("", what, count, **call)
 
     def explain_dict(self, what: "Collective | str | Program", count: int = 1, **call) -> dict:
-        """The same as the object that cotune.h describes at cotune_explain_json."""
+        """Returns the same facts as explain(), in the object that cotune.h describes at cotune_explain_json."""
         return json.loads(self._explain("_json", what, count, **call))
 
     def _explain(
@@ -489,26 +493,31 @@ class Group:
                 return text.value.decode(errors="replace")
             size = length.value + 1
 
-    # ---- Memory that all ranks reach ----
+    # ---- Memory that all ranks can read and write ----
 
     def allocate(self, size_bytes: int) -> Memory:
-        """New memory on the group's GPU that all ranks reach. All ranks give the same size.
+        """Allocates memory on the group's GPU that all ranks can read and write. Collective; all ranks give the same size.
 
-        Calls whose buffers lie in it, at the same distance from its begin on all ranks, have
-        choices of their own. Raises UnsupportedError for groups of host memory, and where no
-        backend takes such memory.
+        Calls whose buffers are in it, at the same offset on all ranks, have further choices. Raises
+        UnsupportedError for groups of host memory, and if no backend supports such memory.
         """
         data = ctypes.c_void_p()
         self._handle.call(self._library.cotune_memory_allocate, size_bytes, ctypes.byref(data))
         return Memory(data.value or 0, size_bytes, self._device)
 
     def free(self, memory: Memory) -> None:
-        """All ranks do it in the same order. No call that uses it is on its way. CUDA graphs that
-        hold a call with it keep it until they are destroyed."""
+        """Frees memory of allocate(). All ranks free theirs in the same order.
+
+        No call that uses the memory may still run. CUDA graphs with such a call keep the memory
+        until they are destroyed.
+        """
         self._handle.call(self._library.cotune_memory_free, memory.address)
 
     def register(self, buffer: Buffer) -> None:
-        """The same for memory of the caller, one mapping of the GPU (cotune_memory_register)."""
+        """Gives memory of the caller the same role as that of allocate().
+
+        It is collective. The memory has to be one mapping of the GPU (see cotune_memory_register).
+        """
         given = operand(buffer, "register")
         self._handle.call(
             self._library.cotune_memory_register,
@@ -517,7 +526,7 @@ class Group:
         )
 
     def unregister(self, buffer: Buffer) -> None:
-        """Before the memory is freed."""
+        """Ends the registration of a buffer. Call it before the memory is freed."""
         self._handle.call(
             self._library.cotune_memory_unregister, operand(buffer, "unregister").address
         )

@@ -1,4 +1,4 @@
-"""Log lines of a group, on their way from C to Python."""
+"""Passes the log lines of a group from C to Python."""
 
 import logging
 import sys
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from cotune import _structs
 from cotune._interrupt import callback
 
-# A function that takes a level (logging.DEBUG, INFO, WARNING or ERROR) and the line. Where a Log is
-# asked for, an object with such a method `log` will do: a logging.Logger, or the module logging.
+# A function that takes a level (logging.DEBUG, INFO, WARNING or ERROR) and the line. An object with such
+# a method `log` may be given instead: a logging.Logger, or the module logging.
 Log = Callable[[int, str], object]
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
@@ -20,9 +20,9 @@ class LogAdapter:
 
     def __init__(self, log: "Log | logging.Logger"):
         log_method = getattr(log, "log", None)
-        # A line is an argument, not a format: it may hold a percent sign.
+        # The line is an argument and not the format, because it may have a percent sign.
         self._log = log if log_method is None else lambda level, text: log_method(level, "%s", text)
-        # Ctrl-C while the log ran in the main thread: raised again when the call has ended.
+        # The exception of Ctrl-C that came while the log ran in the main thread. It is raised after the call.
         self.interrupt: BaseException | None = None
         self.function = _structs.LOG_FUNCTION(self._on_line)
 

@@ -1,18 +1,18 @@
-"""Memory of a GPU that all ranks reach."""
+"""Memory of a GPU that all ranks can read and write."""
 
 from cotune.buffers import Operand
 from cotune.constants import DType
 
 
 class Memory:
-    """What Group.allocate gives: bytes on the group's GPU, freed by Group.free or with the group.
+    """Memory from Group.allocate: bytes on the group's GPU, which Group.free or the end of the group frees.
 
-    `torch.as_tensor(memory, device="cuda")` is a tensor of uint8 over it, which Tensor.view makes
-    one of another type. The tensor is of no use once the memory is freed.
+    `torch.as_tensor(memory, device="cuda")` is a tensor of uint8 in this memory, and Tensor.view
+    gives it another type. The tensor must not be used after the memory is freed.
 
     Attributes:
-      address: of the first byte, a CUDA address.
-      size_bytes: how many bytes it has.
+      address: the CUDA address of the first byte.
+      size_bytes: the number of bytes.
       device: the ordinal of the GPU.
     """
 
@@ -33,11 +33,14 @@ class Memory:
         }
 
     def operand(self, dtype: DType, sizes: tuple[int, ...], offset_bytes: int = 0) -> Operand:
-        """An operand of calls that begins offset_bytes behind the beginning."""
+        """Returns an operand for calls that begins offset_bytes after the first byte.
+
+        Raises ValueError if it does not fit into the memory.
+        """
         made = Operand(self.address + offset_bytes, dtype, sizes, self.device, owner=self)
         if offset_bytes < 0 or offset_bytes + made.count * dtype.size_bytes > self.size_bytes:
             raise ValueError(
                 f"{made.count} elements of {dtype.name.lower()} do not fit into {self.size_bytes} "
-                f"bytes behind the first {offset_bytes}"
+                f"bytes at the offset {offset_bytes}"
             )
         return made

@@ -20,8 +20,8 @@ class Value:
     Attributes:
       dtype: the type of an element.
       rows, columns: the shape [rows, columns].
-      into: the number, from 0, of the input that it overwrites; None when it overwrites none.
-      is_replicated: whether it is the same on every rank, if the promises of the text hold.
+      into: the number, from 0, of the input that it overwrites; None if it overwrites none.
+      is_replicated: true if it is equal on every rank, given that inputs marked `replicated` are.
     """
 
     dtype: DType
@@ -40,10 +40,10 @@ class Shape:
 
 
 class Program:
-    """A program text that was read. It belongs to no group and no thread."""
+    """A parsed program. It belongs to no group, and any thread may use it."""
 
     def __init__(self, text: str):
-        """Reads a text of at most 64 KiB. Raises UsageError, which names line and column."""
+        """Parses a text of at most 64 KiB. Raises UsageError, which names line and column, for a text that is no program."""
         self.text = text
         self._library = library()
         encoded = text.encode()
@@ -54,7 +54,7 @@ class Program:
         if result != Result.SUCCESS:
             raise error_of(result, error.text.decode(errors="replace"))
         self._handle = handle
-        # Nothing is freed when the process ends: a group that uses it may still be running.
+        # The program is not freed at the end of the process, because a group may still use it.
         weakref.finalize(self, self._library.cotune_program_free, handle).atexit = False
 
     @classmethod
@@ -63,7 +63,10 @@ class Program:
 
     @classmethod
     def read(cls, path: str | pathlib.Path) -> "Program":
-        """The program of a file. Raises MachineError if it cannot be read, and UsageError for its text; both name the file."""
+        """Reads and parses a file. Raises MachineError if it cannot be read, and UsageError if its text is no program.
+
+        Both name the file.
+        """
         try:
             return cls(pathlib.Path(path).read_text(encoding="utf-8"))
         except OSError as failure:
@@ -77,12 +80,12 @@ class Program:
 
     @property
     def handle(self) -> ctypes.c_void_p:
-        """The cotune_program of the C API, which stays this object's."""
+        """The cotune_program of the C API. This object owns it."""
         return self._handle
 
     @property
     def digest(self) -> int:
-        """Equal for programs that mean the same, whatever their values are called."""
+        """A number that is equal for programs that differ only in names."""
         return self._library.cotune_program_digest(self._handle)
 
     @property
@@ -94,13 +97,13 @@ class Program:
         return self._library.cotune_program_output_count(self._handle)
 
     def infer(self, inputs: "list[Buffer | Shape]", world_size: int) -> list[Value]:
-        """The types of the outputs for these inputs in a group of world_size ranks.
+        """Returns the types of the outputs for these inputs in a group of world_size ranks.
 
         Args:
           inputs: buffers or shapes; only their types and sizes count.
           world_size: the number of ranks.
 
-        Raises UsageError when the inputs do not fit the program.
+        Raises UsageError if the inputs do not fit the program.
         """
         made = tensors([shape_operand(each, f"input {i + 1}") for i, each in enumerate(inputs)])
         count = self.output_count
@@ -124,7 +127,7 @@ class Program:
 
 
 def shape_operand(buffer: "Buffer | Shape", where: str) -> Operand:
-    """The operand of a buffer; of a Shape one without an address."""
+    """Returns the operand of a buffer, or of a Shape, which has the address 0."""
     if not isinstance(buffer, Shape):
         return operand(buffer, where)
     if any(size < 0 for size in buffer.sizes):

@@ -1,4 +1,4 @@
-"""The store by which the ranks of a group find each other, and its way through the C API."""
+"""The store by which the ranks of a group find each other, and its adapter to the C API."""
 
 import ctypes
 import threading
@@ -12,24 +12,24 @@ from cotune.errors import CotuneError
 
 
 class Store(Protocol):
-    """A key-value store that all ranks of a job reach, torch's TCPStore for example.
+    """A key-value store that all ranks of a job can use, for example torch's TCPStore.
 
-    All ranks are on one host: the store carries the address of rank 0, one value of at most 4 KiB.
-    The methods are called one at a time within a group, on a thread of cotune's, while the group is
-    made. They use no group. One that has not returned 2 s after its timeout is given up.
+    All ranks are on one host, and the store only passes the address of rank 0, a value of at most
+    4 KiB. A group calls the methods one at a time, on a thread of cotune, while it is made. They must
+    not use a group. A call that has not returned 2 s after its timeout counts as failed.
     """
 
     def put(self, key: str, value: bytes, timeout_s: float) -> None:
-        """Replaces what is under the key."""
+        """Sets the value of the key, or replaces it."""
 
     def get(self, key: str, timeout_s: float) -> bytes:
-        """Waits for the key. Raises TimeoutError when nothing is there for timeout_s."""
+        """Returns the value of the key, and waits for it if it is missing. Raises TimeoutError after timeout_s."""
 
     def erase(self, key: str, timeout_s: float) -> None:
-        """Removes the key; no error when nothing is there."""
+        """Removes the key. It is no error if the key is missing."""
 
 
-# Adapters whose store was in a call when the group was given up: C code still stands on them.
+# Adapters whose store was still in a call when the making of the group ended: C code still uses them.
 _left_behind: list["StoreAdapter"] = []
 
 
@@ -40,7 +40,7 @@ class StoreAdapter:
         self._store = store
         self._calls = 0
         self._calls_lock = threading.Lock()
-        # The first exception of the store, the reason of the failure that the group then has.
+        # The first exception of the store, which is the reason if the group cannot be made.
         self.failure: BaseException | None = None
         self._put = _structs.STORE_PUT_FUNCTION(self._on_put)
         self._get = _structs.STORE_GET_FUNCTION(self._on_get)
@@ -48,7 +48,7 @@ class StoreAdapter:
         self.table = _structs.Store(put=self._put, get=self._get, erase=self._erase)
 
     def release(self) -> None:
-        """To be called when the group is made, or was not: what C may still call stays."""
+        """Ends the use of the adapter, after the group was made or that has failed. It stays alive for calls that still run."""
         with self._calls_lock:
             if self._calls > 0:
                 _left_behind.append(self)

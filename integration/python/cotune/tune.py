@@ -1,4 +1,4 @@
-"""What a tune measures, and what came of it."""
+"""The request and the report of a tune."""
 
 import contextlib
 import ctypes
@@ -22,11 +22,11 @@ class Node:
 
     Attributes:
       what: a Program, or a collective ("all_reduce", Collective.ALL_REDUCE).
-      dtype, reduction: of a collective; reduction is ignored where it does not reduce.
-      sizes: of a program: numbers of rows, from 1 on; of a collective: bytes. None: those of the
+      dtype, reduction: of a collective; the reduction is ignored if it does not reduce.
+      sizes: for a program numbers of rows, from 1 on; for a collective bytes. None: the sizes of the
         tune. Bytes without an element for every rank, such as 0, are left out with a warning.
-      in_place: of a collective: calls that receive where their data lies.
-      symmetric: for buffers in memory that all ranks have registered.
+      in_place: of a collective; true for calls whose result overwrites their operand.
+      symmetric: true for buffers in memory that all ranks have registered.
     """
 
     what: "Program | Collective | str"
@@ -39,14 +39,14 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TuneReport:
-    """What a tune did.
+    """The result of a tune.
 
     Attributes:
-      measured: cells (problem x size) that were measured.
-      known: cells that were taken from the database.
-      skipped: cells that were not measured because the budget was used up, or because the setting
-        force decides them.
-      is_tuned: False when a rank missed the window of the tune; every rank keeps the table it had.
+      measured: the number of cells (a problem at one size) that were measured.
+      known: the number of cells that were taken from the database.
+      skipped: the number of cells that were not measured, because the budget was used up or because
+        the setting force_choice decides them.
+      is_tuned: false if a rank missed the window of the tune; every rank keeps its table then.
     """
 
     measured: int
@@ -72,7 +72,7 @@ class TuneRequest:
     progress: Callable[[int, int, str], object] | None = None
 
     def options(self) -> _structs.TuneOptions:
-        """The options of the C API; what their pointers name lives as long as they do."""
+        """Returns the options for the C API, which keep all data alive that they point to."""
         made = _structs.TuneOptions(
             collectives=_bits(Collective, self.collectives, "collectives"),
             dtypes=_bits(DType, self.dtypes, "dtypes"),
@@ -95,9 +95,9 @@ class TuneRequest:
 
 
 def _progress_function(progress: Callable[[int, int, str], object] | None):
-    """The function as C calls it, also where nobody listens: Ctrl-C ends the tune here, and is raised behind the call.
+    """Returns the progress function for C. It is needed even without `progress`, because Ctrl-C ends the tune in it.
 
-    What `progress` raises is printed: nothing may be raised through C.
+    Ctrl-C is raised after the call of the tune. Other exceptions of `progress` are printed, because none may pass through C.
     """
 
     @callback
@@ -109,7 +109,7 @@ def _progress_function(progress: Callable[[int, int, str], object] | None):
             keeper.raise_later()
             return 1
         except BaseException:  # noqa: BLE001
-            # A function that raises has no answer for C.
+            # Printing may raise as well, for example if standard error is closed.
             with contextlib.suppress(BaseException):
                 traceback.print_exc()
         return int(keeper.ends_tune)
@@ -118,7 +118,7 @@ def _progress_function(progress: Callable[[int, int, str], object] | None):
 
 
 def _bits(kind, values, where: str) -> int:
-    """A bit for each constant; 0, the default of the C API, for None."""
+    """Returns a bit for each constant; for None 0, which is the default of the C API."""
     if values is None:
         return 0
     if isinstance(values, str) or not values:
@@ -138,7 +138,7 @@ def _sizes(sizes: Sequence[int] | None, where: str):
         return None, 0
     next_step = "give a list of whole numbers, [1024, 65536] for 1K and 64K, or leave it out"
     try:
-        # A text is a sequence, too. Numbers of numpy are taken, and fractions are not.
+        # A text is a sequence as well, but no list of sizes. operator.index takes numbers of numpy, and no fractions.
         listed = [] if isinstance(sizes, str | bytes) else [operator.index(each) for each in sizes]
     except TypeError:
         listed = []

@@ -1,14 +1,14 @@
-"""cotune under torch.compile: collectives, and the work around them, run by what was measured fastest.
+"""cotune under torch.compile: runs collectives, with the operations around them, by the choice that was measured fastest.
 
     import cotune.torch
 
-    cotune.torch.enable()                 # in front of the first call of a compiled model
+    cotune.torch.enable()                 # before the first call of a compiled model
     model = torch.compile(model)
 
 When a graph is compiled, its functional collectives with the local operations around them become programs. The first
 run of a graph tunes all of its programs together, on all ranks of their group; rank 0 prints what won. Later runs
-dispatch by size, and the next start finds the results in the tuned database. `explain()` says what became of each
-collective, and why.
+dispatch by size, and the next start finds the results in the tuned database. `explain()` reports how each collective runs,
+and why.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)} - {"s
 
 
 def _prepare(chosen: dict[str, Any], replaces: bool = False) -> dict[str, Any]:
-    """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's.
+    """Registers the operators, applies the options of tunes and of tables, and returns the options of the graph pass.
 
-    With `replaces` the options of tunes and of tables that are not given get their defaults, and without it they stay if none
-    is given.
+    With `replaces`, options of tunes and of tables that are not given get their defaults. Without it, the options of tunes
+    stay as they are if none of them is given, and so does `tables`.
     """
     option_values.check(chosen)
     start.start()
@@ -67,11 +67,11 @@ def _prepare(chosen: dict[str, Any], replaces: bool = False) -> dict[str, Any]:
 
 
 def enable(**chosen: Any) -> None:
-    """Lets all that is compiled from now on use cotune. A second call replaces the settings.
+    """Lets all functions that are compiled from now on use cotune. A second call replaces the settings.
 
-    Options, equal on all ranks: those of the pass (see Settings), those of tunes (see TuneSettings) and settings of cotune
-    (see job_settings.py), which count for groups that no operator has used yet, and tables=False, which keeps rank 0 from printing what a tune found.
-    A pass that is in Inductor's configuration runs before this one.
+    The options have to be equal on all ranks: options of the pass (see Settings); options of tunes (see TuneSettings) and
+    settings of cotune (see job_settings.py), which count for groups that no operator has used yet; and tables=False, which
+    keeps rank 0 from printing the results of tunes. A pass that is in Inductor's configuration runs before this one.
 
     With a PyTorch that is too old it warns and changes nothing. Raises TypeError for an unknown option.
     """
@@ -82,7 +82,7 @@ def enable(**chosen: Any) -> None:
 
 @contextlib.contextmanager
 def enabled(**chosen: Any) -> Iterator[None]:
-    """The same in a block, for functions whose first call is in it."""
+    """Does the same as enable() in a block, for functions whose first call is in it."""
     if not start.fits():
         yield
         return
@@ -96,7 +96,7 @@ def options(**chosen: Any) -> dict[str, Any]:
 
 
 def declare_collective(operator: str, *, kind: str, tensor: str, group: str, reduction: str = "sum") -> None:
-    """Lets cotune take a custom operator for the collective that it is: declare_collective("lib::op", kind="all_reduce", ...).
+    """Declares that a custom operator is a collective that cotune may take: declare_collective("lib::op", kind="all_reduce", ...).
 
     A call of the operator in a graph that is compiled from now on becomes a program, as the functional collective of that
     kind and its wait do; if cotune cannot take it, the operator runs as it is, and explain() has the reason. The
@@ -136,27 +136,27 @@ def register_custom_op_autotuning(
 ) -> None:
     """Lets Python functions race for a custom operator.
 
-    An operator that is declared (see declare_collective, which comes before) is a collective, and its functions race with the
-    choices of the backends; what follows is about it. Any other operator runs by its own body or by a function that has given
-    the values of the body on operands of small integers, on all ranks, and is faster. Such a function gets the leading
-    tensors by position, as they are, and must not write to them; it races compiled as well. The operator has an argument
-    group, group_name or process_group, and all ranks call it by compiled functions with equal shapes (docs/pytorch.md,
-    Operators that are no collectives).
+    There are two kinds of operators. An operator that is declared (call declare_collective first) is a collective, and its
+    functions race with the choices of the backends; the paragraphs below are about this kind. Any other operator runs by its
+    own body, or by a function that is faster and has returned the same values as the body on all ranks, on operands of small
+    integers. Such a function gets the leading tensors by position, as they are, and must not write to them; it races compiled
+    as well. The operator must have an argument group, group_name or process_group, and all ranks call it by compiled functions
+    with equal shapes (docs/pytorch.md, Operators that are no collectives).
 
     The functions are choices like those of the backends, under the name "python": each runs first on data whose right result
     is known; all are measured on all ranks at the same time; the ranks agree on one choice for each size. A function that
     fails, does not return, or gives wrong values on one rank is left out on all of them. The operator itself races, too.
-    They are choices of every collective of that kind in the process groups of this process. Give the same functions on all
-    ranks, before the first call of a compiled function. A second registration of an operator replaces the first.
+    The functions are choices of every collective of that kind in the process groups of this process. Give the same functions
+    on all ranks, before the first call of a compiled function. A second registration of an operator replaces the first.
 
-    A function gets what the operator gets: its operand, by position, as a tensor of one dimension with all elements in
-    row-major order, to which it may write; and the other arguments by their names. The group is the name of a process group
-    for functions alone, with the ranks of the operator's. The function returns the result as one tensor of any shape, whose
-    elements are those of the operator's result in row-major order. On the host it runs on a thread of cotune's.
+    A function gets the arguments of the operator: the operand by position, as a tensor of one dimension with all elements in
+    row-major order, to which it may write; and the other arguments by their names. The group argument names a process group
+    that only functions use, with the same ranks as the operator's. The function returns the result as one tensor of any
+    shape, whose elements are those of the operator's result in row-major order. On host memory it runs on a thread of cotune.
 
-    Each function races a second time as Inductor compiles it, before the tune measures, on all ranks: as one graph, under the
-    name "python/ring.compiled?chunk_size=65536". A function that one rank cannot compile is left out in that form on all of
-    them. The option functions_compile_budget_s of enable() bounds the time for it, and 0 turns it off.
+    Each function races a second time in compiled form, under the name "python/ring.compiled?chunk_size=65536". All ranks
+    compile it by Inductor as one graph, before the tune measures. A function that one rank cannot compile is left out in that
+    form on all of them. The option functions_compile_budget_s of enable() bounds the time for it, in seconds; 0 turns it off.
 
     Args:
       custom_op: what torch.library.custom_op has returned, or an overload such as torch.ops.lib.op.default.
@@ -170,9 +170,9 @@ def register_custom_op_autotuning(
       config_generator, dispatch_on, split_points, benchmark_with_cudagraphs: PyTorch's function has them; a value other than
         the default is refused with the reason.
 
-    With a PyTorch that is too old it warns and changes nothing. Raises TypeError for a custom_op or a config that is none, and
-    ValueError for an operator that writes to an argument or does not return one new tensor, for arguments that cannot be, for a
-    declared operator if a group of cotune exists, and for another one if its functions have raced.
+    With a PyTorch that is too old it warns and changes nothing. Raises TypeError for a custom_op or a config of another type;
+    ValueError for an operator that writes to an argument or does not return one new tensor, for arguments with values that are
+    not allowed, for a declared operator if a group of cotune exists, and for another one if its functions have raced.
     """
     if start.fits():
         custom_op_autotuning.register(
@@ -191,21 +191,26 @@ def register_custom_op_autotuning(
 
 
 def explain() -> str:
-    """What became of each collective of each graph, what runs at each tuned size, and what each process group runs by; text.
+    """Returns a text that explains how each collective of each graph runs, and whether each process group uses cotune.
 
-    It lists custom operators with a group argument that nobody has declared (see declare_collective), and has the number of
-    collectives that this process has made outside of compiled graphs: that by which PyTorch numbers the collectives of the
-    process groups that exist, without those of cotune.
+    For each program it names the function and the line of its first collective, and for each tuned size the choice that runs,
+    its time, its gain against the default choice, and whether this process has measured it or it comes from the database, with
+    the day. Only rank 0 of a group knows the day.
 
-    For each program it names the function and the line in which its first collective is, and for each size the choice that
-    runs, its time, its gain against the default choice, and whether this process has measured it or the database has it, from
-    which day. Only rank 0 of a group knows the day. Call it while no program runs in another thread.
+    It also lists custom operators with a group argument that nobody has declared (see declare_collective), and the number of
+    collectives that this process has made outside of compiled graphs. That number comes from PyTorch's own count of the
+    collectives of the process groups that exist, less those that cotune has made. Call it while no program runs in another
+    thread.
     """
     return explanation.explain()
 
 
 def explain_data() -> list[dict[str, Any]]:
-    """The same as plain data, without the number of collectives outside: one dict a graph (see GraphDecision); `sizes` of each program are as SizeExplanation has them."""
+    """Returns the same as plain data, without the number of collectives outside of graphs.
+
+    There is one dict for each graph, with the fields of decisions.GraphDecision. `sizes` of each program is a list of dicts
+    with the fields of explanation.SizeExplanation.
+    """
     return explanation.explain_data()
 
 

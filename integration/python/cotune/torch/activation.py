@@ -17,12 +17,12 @@ from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 
 _OPTION = "post_grad_custom_post_pass"
-# The user's value of Inductor's option that keep_order() has turned off, by its name.
+# The user's value of the option of Inductor that keep_order() has turned off, by the name of the option.
 _before: dict[str, Any] = {}
 
 
 def _without_cotune(passes: Any) -> Any:
-    """What a value of the option is without cotune's pass; None for nothing."""
+    """Returns the value of Inductor's option without cotune's pass; None if no pass is left."""
     if isinstance(passes, CotunePass):
         return passes.before
     if isinstance(passes, (list, tuple)):
@@ -34,7 +34,7 @@ def _without_cotune(passes: Any) -> Any:
 
 
 def _with_cotune(passes: Any, settings: Settings) -> Any:
-    """A value of the option that runs the other passes first, and then cotune's."""
+    """Returns a value of Inductor's option that runs the other passes first, and then cotune's."""
     others = _without_cotune(passes)
     if others is None:
         return CotunePass(settings)
@@ -45,9 +45,9 @@ def _with_cotune(passes: Any, settings: Settings) -> Any:
 
 
 def enable(**options: bool) -> None:
-    """Turns the pass on for all that is compiled from now on. Options: see Settings.
+    """Turns the pass on for all functions that are compiled from now on. Options: see Settings.
 
-    A pass that is there runs first. A second call replaces the settings.
+    A pass that is in Inductor's configuration already runs before it. A second call replaces the settings.
     """
     config = compat.inductor_config()
     setattr(config, _OPTION, _with_cotune(getattr(config, _OPTION), Settings.of(**options)))
@@ -90,13 +90,13 @@ def enabled(**options: bool) -> Iterator[None]:
         yield
     finally:
         setattr(config, _OPTION, before)
-        # A block inside of another one, or after enable(), leaves the order as it has to be there.
+        # The pass may still be on, by an outer block or enable(), and then needs the order.
         if not is_enabled():
             _restore_order()
 
 
 def is_enabled() -> bool:
-    """Whether the pass is on for what is compiled now."""
+    """Returns true if functions that are compiled now get the pass."""
     passes = getattr(compat.inductor_config(), _OPTION)
     listed = passes if isinstance(passes, (list, tuple)) else (passes,)
     return any(isinstance(each, CotunePass) for each in listed)

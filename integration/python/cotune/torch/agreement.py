@@ -7,8 +7,8 @@ them there as well: there they meet, once for each key. They exchange the progra
 of them have, and agree on the collectives of these and on the key. A call whose key is decided waits for nobody.
 
 A program with dynamic rows decides all numbers of elements of its collectives at its first meeting, where it is tuned at
-a few sizes. The ranks meet again when another size has been called a few times (owners.py). The first call of a program
-at each size of its grid comes here, and the one that is a meeting; the others run and are counted in the operator library.
+a few sizes. The ranks meet again when another size has been called a few times (owners.py). This module runs the first call
+of a program at each size of its grid, and each call at which the ranks meet. The operator library runs and counts all others.
 
 A key is "fixed" if a capture of some rank has recorded PyTorch's collective for it before it was decided, or if PyTorch's
 form of its programs is faster (giving_back.py): such a collective runs by PyTorch on all ranks, as long as the process group
@@ -55,7 +55,7 @@ from cotune.torch.program_text import Node
 _AGREED = "agreed"
 # Forms of PyTorch that one process group compiles for calls of programs with dynamic rows; each takes seconds.
 _FORMS_MAX = 8
-# The least time for which the ranks wait for one that compiles functions: a compiler may take minutes on a busy machine.
+# Ranks wait at least so many seconds for one that compiles functions: a compiler may take minutes on a busy machine.
 _COMPILE_S = 600.0
 
 
@@ -69,7 +69,10 @@ def _keys_of(text: str, rows: int, ranks: int) -> frozenset[Key]:
 
 
 class Agreement:
-    """The decisions of the ranks of a process group for operands on one device; one call at a time."""
+    """The decisions of the ranks of a process group for operands on one device.
+
+    This module keeps one until the process group is destroyed. Any thread may call run(), under a lock.
+    """
 
     def __init__(self, name: str, process_group: Any, device: int):
         self._name = name
@@ -83,14 +86,19 @@ class Agreement:
         self._fixed: set[Key] = set()  # see the head of this file
         self._owners = Owners(self._size, self._add_calls)
         self._races = 0  # meetings at which PyTorch's form has raced
-        self._is_raced_by_all = False  # by the words of the last meeting
+        self._is_raced_by_all = False  # all ranks want these races, as they stated at the last meeting
         self._forms: dict[tuple[str, int], plain_form.Form] = {}
-        self._uncompiled: set[str] = set()  # the reasons for calls without a form that were reported
+        self._uncompiled: set[str] = set()  # reported reasons for calls that run uncompiled
 
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
     ) -> None:
-        """Runs a program whose call is not admitted, and decides what can be decided."""
+        """Runs a program, after it has decided its first collective with the other ranks if that is due and possible.
+
+        The operator library calls it for calls that it may not run by itself (see _run_agreed). Raises ValueError for tensors
+        that do not fit the program, TimeoutError if ranks do not come, RuntimeError if a tune fails, and the CotuneError of a
+        group that has failed.
+        """
         with self._lock:
             if manifest and manifest != self._manifest:
                 self._manifest, self._latest = manifest, by_size(parse_manifest(manifest))
@@ -99,7 +107,7 @@ class Agreement:
             run = plain.Run(program, inputs, self._name, self._run_collective)
             run.check_outputs(outputs)
             keys = run.keys()
-            # Nothing has run before the first collective, so that all ranks come to it here.
+            # No part of the program has run yet, so that all ranks are at its first collective here.
             self._decide(keys[0])
             is_agreed = not self._is_plain() and all(self._is_agreed(key) for key in keys)
             if is_agreed and not self._owners.is_due_within(keys):
@@ -117,10 +125,10 @@ class Agreement:
         run.count_collectives()
 
     def _form_of(self, run: plain.Run, program: str) -> plain_form.Form | None:
-        """PyTorch's form of a program at the rows of a call, compiled for them; None: its operations run one by one.
+        """Returns PyTorch's form of a program, compiled for the rows of a call; None if its operations run one by one.
 
-        The first _FORMS_MAX row counts that come are compiled, and stay. A list that dropped one to compile another would
-        compile for seconds in each call of a model whose sizes change all the time.
+        The first _FORMS_MAX row counts are compiled, and stay. A cache that dropped one to compile another would compile for
+        seconds in each call of a model whose sizes change all the time.
         """
         known = self._forms.get((program, run.rows()))
         if known is not None:
@@ -150,7 +158,7 @@ class Agreement:
     def _run_agreed(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, keys: list[Key], rows: int
     ) -> None:
-        """Runs a program whose keys are agreed. Later calls that are counted alike run without Python."""
+        """Runs a program whose keys are agreed, and admits later calls that add to the same counters: they run without Python."""
         torch.ops.cotune.program.default(inputs, outputs, program, self._name, _AGREED)
         self._owners.count(keys)
         calls = self._owners.calls_like(program, rows)
@@ -165,7 +173,7 @@ class Agreement:
         return library.load().cotune_torch_group_count(self._name.encode(), self._device, counter, calls)
 
     def _run_collective(self, node: Node, x: torch.Tensor, key: Key) -> torch.Tensor | None:
-        """The result of one collective by itself; None if PyTorch runs it."""
+        """Runs one collective of a program by itself. Returns its result; None if PyTorch has to run it."""
         self._decide(key)
         if self._is_plain() or not self._is_agreed(key):
             return None
@@ -204,7 +212,7 @@ class Agreement:
         return library.load().cotune_torch_group_is_agreed(name, self._device, text, rows) == 1
 
     def _decide(self, key: Key) -> None:
-        """Meets the other ranks if the key is not decided, or its size is to be tuned, and that may be done here."""
+        """Meets the other ranks if the key is not decided or a tune of its size is due, and if they all wait at this collective."""
         if self._is_plain() or self._is_by_pytorch(key):
             return
         if not key.waits_for_all:
@@ -236,7 +244,7 @@ class Agreement:
             self._owners.close()
 
     def _meet_for_sizes(self, owner: Owner, key: Key) -> None:
-        """Tunes an owner at the size of a call, and at others that were called, and lets it decide its counts anew."""
+        """Tunes an owner at the size of a call and at other sizes that were called, and agrees on its choices anew."""
         words = self._share(f"sizes/{owner.name}/{owner.meetings}", {"races": self._races_here()}, key)
         self._is_raced_by_all = all(word["races"] for word in words)
         owner.meetings += 1
@@ -266,7 +274,7 @@ class Agreement:
         return groups.races_plain() if entry is None else entry.races_plain
 
     def _check_group(self) -> None:
-        """Raises the error of a group that has failed, which names the rank that has died."""
+        """Raises the error of a group that has failed; it names the rank that has died."""
         entry = groups.entry_of(self._name, self._device)
         if entry is None or entry.group is None:
             return
@@ -280,7 +288,7 @@ class Agreement:
     def _has_fixed(self, entry: Entry) -> bool:
         """Returns true if an agreement on a program would decide a fixed key."""
         if entry.has_any_rows:
-            # It decides all numbers of elements.
+            # A program with dynamic rows decides all numbers of elements.
             return not {key.text for key in self._fixed}.isdisjoint(plain.texts_of_collectives(entry.text))
         return any(not self._fixed.isdisjoint(_keys_of(entry.text, rows, self._size)) for rows in entry.rows)
 
@@ -290,14 +298,16 @@ class Agreement:
         return f"come to the {key.kind} of {key.rows} elements"
 
     def _tune_and_agree(self, key: Key, programs: list[list[str]]) -> None:
-        """Tunes what all ranks have, in the order of the first rank, those with dynamic rows last: they decide what the
-        others leave open."""
+        """Tunes the programs that all ranks have, in the order of rank 0, and agrees on their collectives and on the key.
+
+        Programs with dynamic rows come last, because they decide all numbers of elements that the others leave open.
+        """
         own = {_digest(entry): entry for entry in self._latest}
         common = [each for each in programs[0] if all(each in other for other in programs)]
         if self._fixed:
             common = [each for each in common if not self._has_fixed(own[each])]
         entries = [own[each] for each in common if each not in self._tuned]
-        # A tune of collectives that have their choices would change nothing.
+        # A tune of a program whose collectives are all agreed would change nothing.
         static = [
             entry
             for entry in entries
@@ -308,7 +318,7 @@ class Agreement:
                 self._owners.decide(each)
         made = [self._owners.claim(entry) for entry in entries if entry.has_any_rows]
         dynamic = [self._first_sizes(owner, key) for owner in made if owner is not None]
-        # A collective that was decided before is in graphs that run already.
+        # Programs with a collective that was agreed earlier may not go back to PyTorch: graphs that run already use it.
         new = [entry for entry in static if not any(map(self._is_agreed, self._keys_of_entry(entry)))]
         self._decide_together([*static, *dynamic], key)
         self._owners.decide(key)
@@ -319,7 +329,10 @@ class Agreement:
         return frozenset(each for rows in entry.rows for each in _keys_of(entry.text, rows, self._size))
 
     def _give_back(self, static: list[Entry], dynamic: list[Entry], key: Key) -> None:
-        """Lets programs that have just been tuned run by PyTorch if that is faster; by all ranks alike."""
+        """Races programs that have just been tuned against PyTorch's form, and lets PyTorch run those for which it is faster.
+
+        All ranks decide the same.
+        """
         entry = groups.entry_of(self._name, self._device)
         is_raced = self._is_raced_by_all and entry is not None and not entry.is_plain and entry.races_plain
         if not is_raced:
@@ -349,9 +362,10 @@ class Agreement:
             compile_anew(self._name, texts)
 
     def _why_no_graph(self, may_go: set[Key]) -> str:
-        """Why the graph of this rank, some of whose collectives may be given back, is not compared as a whole; "" if it may be.
+        """Returns why the graph of this rank cannot race as a whole against its form without programs; "" if it can.
 
-        Its other programs run by what was decided earlier, in both forms. Some of them may not run by cotune at all.
+        `may_go` has the collectives that the race may give back. The others run in both forms as they were decided earlier,
+        so that each of them has to be agreed or given back already.
         """
         device = torch.device("cpu") if self._device < 0 else torch.device("cuda", self._device)
         for entry in self._latest:
@@ -367,17 +381,20 @@ class Agreement:
         return all(each.waits_for_all and self._owners.owner_of(each) is None for each in candidate.keys)
 
     def _first_sizes(self, owner: Owner, key: Key) -> Entry:
-        """Settles the sizes of an owner's first tune. Returns what is tuned."""
+        """Settles the sizes of an owner's first tune. Returns the program with these sizes."""
         if self._device < 0:
             return owner.settle_all() if owner.has_chosen_sizes else owner.settle_near(key)
-        # A later tune would block the host where NCCL does not, and drop plans that a capture needs. A GPU measures the
-        # whole grid in seconds.
+        # A GPU measures the whole grid in seconds. A later tune would block the host, which a call of NCCL does not, and drop
+        # plans that a capture needs.
         entry = owner.settle_all()
         owner.is_closed = True
         return entry
 
     def _decide_together(self, entries: list[Entry], key: Key) -> None:
-        """Tunes programs and agrees on their collectives, and then on the key, by all ranks alike."""
+        """Tunes programs and agrees on their collectives, and then on the key. Collective over the ranks.
+
+        Raises RuntimeError with the library's reason if that fails.
+        """
         error = _structs.Error()
         error.struct_size = ctypes.sizeof(error)
         group = groups.entry_of(self._name, self._device)
@@ -393,7 +410,7 @@ class Agreement:
 
 # Reentrant: a garbage collection in a thread that holds it may run the finalizer of a process group.
 _lock = threading.RLock()
-# The process group that a name stood for at that time, and its agreement.
+# By name and device: the process group that had the name when the agreement was made, and the agreement.
 _agreements: dict[tuple[str, int], tuple[weakref.ref[Any], Agreement]] = {}
 
 
@@ -406,7 +423,7 @@ def _of(name: str, device: int) -> Agreement:
             return known[1]
         made = Agreement(name, process_group, device)
         _agreements[name, device] = weakref.ref(process_group), made
-    # Either object may be held by somebody beyond the destruction of the process group.
+    # The user may hold either object after the process group is destroyed, so that the first that goes counts.
     for each in (process_group, process_groups.object_of_group_life(process_group)):
         weakref.finalize(each, _forget_in, os.getpid(), (name, device), weakref.ref(made))
     return made
@@ -414,7 +431,7 @@ def _of(name: str, device: int) -> Agreement:
 
 def _forget_in(process: int, key: tuple[str, int], agreement: weakref.ref[Agreement]) -> None:
     """Forgets the agreement of a process group that is destroyed, also if no group of cotune was made for it."""
-    # A child that was forked has the finalizers of its parent, too.
+    # A forked child runs the finalizers of its parent as well.
     if os.getpid() != process:
         return
     with _lock:
@@ -435,17 +452,17 @@ groups.when_dropped(_forget)
 def run_program(
     inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, group_name: str, manifest: str
 ) -> None:
-    """Runs a program in whose process group not all of its collectives are agreed."""
+    """Runs a program that the operator library may not run by itself; see Agreement.run."""
     device = inputs[0].get_device() if inputs[0].is_cuda else -1
     _of(group_name, device).run(inputs, outputs, program, manifest)
 
 
 @callback
 def _run_undecided(inputs: Any, outputs: Any, program: str, group_name: str, manifest: str) -> str:
-    """As the operator library calls it. Gives the text of an error, which the operator raises.
+    """The entry from the operator library. Returns the text of an error, which the operator raises, or "".
 
-    Ctrl-C on this rank alone does not keep it from a collective that the other ranks run: it is kept from here on, ends a
-    tune, or a meeting to which a rank does not come, and becomes a KeyboardInterrupt as the operator returns.
+    Ctrl-C on this rank alone must not keep it from a collective that the other ranks run. It is therefore held back until the
+    operator returns, and becomes a KeyboardInterrupt then. Meanwhile it ends a tune, or a meeting to which a rank does not come.
     """
     why = ""
     try:
@@ -465,7 +482,7 @@ def _run_undecided(inputs: Any, outputs: Any, program: str, group_name: str, man
 
 
 def install() -> None:
-    """Lets programs whose collectives are not agreed come here. Once a process."""
+    """Lets the operator library pass programs whose collectives are not agreed to this module. Called once a process."""
     defined = plain.operator_library()
     defined.define(
         "program_undecided(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) -> str"

@@ -1,8 +1,8 @@
-"""What aten and prims operators mean in a program: a table of functions that emit operations.
+"""Translates aten and prims operators to operations of a program, by a table of functions that emit these.
 
-An operator is in the table only if its program operations compute the same: the dtype of the
-result, NaN, and where 16-bit values are rounded. What an operator does for some arguments only is
-refused for the others with a reason.
+An operator is in the table only if the operations of the program compute the same: the dtype of the
+result, NaN, and the places at which 16-bit values are rounded. If that holds for some arguments of
+an operator only, the others are refused with a reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ prims = torch.ops.prims
 
 
 class Context(Protocol):
-    """What an emitting function sees of the region that its node joins."""
+    """The view that an emitting function has of the region that its node joins."""
 
     program: Program
     word: str  # the dtype of the node's result
@@ -41,13 +41,13 @@ Emit = Callable[[Context, dict[str, Any]], int]
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How an operator becomes operations.
+    """The translation of one operator.
 
     Attributes:
       emit: adds the operations and returns the value.
       is_rowwise: it computes along rows, so that the last dimension must be that of the program.
       is_view: it changes only the shape, and all elements stay where they are.
-      is_cheap: it may be moved in front of a collective.
+      is_cheap: it may be fused with the collective after it (see Sweep).
     """
 
     emit: Emit
@@ -108,7 +108,7 @@ def _binary(op: str) -> Emit:
 def _scaled(context: Context, operand: Operand, alpha: float) -> Operand:
     if isinstance(operand, Number):
         return Number(operand.value * alpha)
-    # aten rounds once, behind the addition; a 16-bit product would be rounded before it.
+    # aten rounds once, after the addition; a 16-bit product would be rounded before it.
     if context.word in ("f16", "bf16"):
         raise Refusal(f"alpha of {context.word} is rounded elsewhere")
     return context.program.op("mul", operand, Number(alpha))
@@ -240,7 +240,7 @@ def _compared(context: Context, arguments: dict[str, Any]) -> tuple[Operand, Ope
 
 
 def _rounded(operand: Operand, word: str) -> Operand:
-    """A number as a value of the dtype has it: aten rounds it before it compares."""
+    """Rounds a number to the dtype, as aten does before it compares."""
     if not isinstance(operand, Number) or word not in COMPUTED_FLOATS:
         return operand
     return Number(torch.tensor(operand.value, dtype=sizes.DTYPES[word]).item())
@@ -287,7 +287,7 @@ def _cast(context: Context, argument: Any) -> int:
         raise Refusal("it casts to bool")
     facts = sizes.facts_of(argument)
     if facts is not None and (facts.word, context.word) == ("bool", "u8"):
-        # A bool is u8 already, and one value cannot leave in two dtypes.
+        # A bool is a u8 value of the program already, and one value cannot be an output in two dtypes.
         raise Refusal("it casts bool to u8")
     x = context.operand(argument)
     if context.word not in sizes.DTYPES:
@@ -364,7 +364,7 @@ def _softmax(context: Context, arguments: dict[str, Any]) -> int:
     return context.program.op("softmax", x)
 
 
-# Operators with several results: the rule is that of the getitem, with the index.
+# Operators with several results. The rule emits the result that a getitem selects, by its index.
 
 ResultEmit = Callable[[Context, dict[str, Any], int], int]
 RESULT_RULES: dict[Any, ResultEmit] = {}
@@ -448,7 +448,7 @@ for _overload in (
 
 EXPAND = aten.expand.default
 
-# Operators that take no time worth mentioning between a collective and its wait.
+# Operators whose time does not matter between a collective and its wait.
 LIGHT = frozenset(
     {
         EXPAND,

@@ -2,12 +2,16 @@
 
     torchrun --nproc-per-node 2 -m cotune.torch.check [--device cpu|cuda] [--timeout-s 120]
 
-Rank 0 prints a line for each step, "PASSED" or "FAILED" with the reason, the rank that has it and what to do. The steps:
-what is installed is found and is the same on all ranks, and a list of forced choices can be read; a compiled function with an all_reduce is right without cotune; it
-is right with cotune, which has measured at least two choices for it; it is right if one rank comes late. A step that fails
-ends the check. A rank that does not end a step in time is named by rank 0, after up to three times the timeout. SIGTERM
-ends a rank at any time, and the rank names the step that it was in. The exit
-code is 0 if all steps have passed, and 1 otherwise.
+Rank 0 prints a line for each step: "PASSED", or "FAILED" with the reason, the rank that has it and what to do. The steps:
+
+- detection: PyTorch and cotune are found, in the same versions on all ranks, and a list of forced choices can be read.
+- plain call: a compiled function with an all_reduce gives right values without cotune.
+- tune: it gives right values with cotune, which has measured at least two choices for it.
+- late rank: it gives right values if one rank comes late.
+
+A step that fails ends the check. Rank 0 names a rank that does not end a step in time, after up to three times the timeout.
+SIGTERM ends a rank at any time, and the rank names the step that it was in. The exit code is 0 if all steps have passed, and
+1 otherwise.
 
 The check has a tuned database of its own, in a temporary folder, and leaves the user's alone.
 """
@@ -78,7 +82,7 @@ class Ranks:
             which = f"rank {missing[0]} has" if len(missing) == 1 else f"ranks {', '.join(missing)} have"
             raise StepFailed(
                 f"{which} not ended it within {self._timeout.total_seconds():.0f} s; see the output there, whether the network "
-                "between the ranks lets them through, and --timeout-s"
+                "between the ranks lets them connect, and --timeout-s"
             )
         return found
 
@@ -161,7 +165,10 @@ class Check:
         return f"rank {last} came {LATE_S:g} s late; all values are right"
 
     def _call(self, function: Callable[..., torch.Tensor], calls: int, when: str) -> None:
-        """Calls it with other data each time. Small integers, whose sums are exact in any order."""
+        """Calls the function with new data each time: small integers, whose sums are exact in any order.
+
+        Raises StepFailed for a wrong value.
+        """
         for call in range(calls):
             own = [_operand(rank, call, self.device) for rank in range(self.ranks.size)]
             bias = torch.arange(COLUMNS, dtype=torch.float32, device=self.device) - COLUMNS / 2
@@ -176,7 +183,7 @@ class Check:
                 )
 
     def _program(self) -> tuple[dict[str, Any], Any]:
-        """The program of the function, and the group that runs it."""
+        """Returns the program of the function, and the group that runs it. Raises StepFailed without one."""
         programs = [each for graph in explanation.explain_data() for each in graph["programs"]]
         if not programs:
             raise StepFailed(f"cotune has taken no collective: {cotune.torch.explain()}")
@@ -207,7 +214,7 @@ def _reason(step: Callable[[], str]) -> tuple[str, str]:
 
 
 def _failures(reasons: list[str]) -> list[str]:
-    """The reasons of the ranks that have failed, each with the rank; one for all ranks that have the same."""
+    """Returns the reasons of the ranks that have failed, each with its rank; one for all ranks if all have the same."""
     if len(reasons) > 1 and len(set(reasons)) == 1 and reasons[0]:
         return [f"all ranks: {reasons[0]}"]
     return [f"rank {rank}: {each}" for rank, each in enumerate(reasons) if each]
@@ -301,9 +308,9 @@ def main() -> int:
             stack.close()
             sys.stdout.flush()
             sys.stderr.flush()
-            # Threads of a call that hangs would keep the process.
+            # Threads of a call that hangs would keep the process from ending.
             os._exit(1)
-        # Rank 0 has the store of the others.
+        # Rank 0 holds the store, so that it must not end before the others.
         ranks.gather("end", True)
         dist.destroy_process_group()
     return 0

@@ -1,4 +1,4 @@
-"""The key of a collective: what all ranks know of a call, whatever graph it stands in."""
+"""The key of a collective: the facts about a call that are equal on all ranks, whatever graph contains it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import hashlib
 
 from cotune.torch.program_text import ALL, SHARE, Node, Program, ValueType, in_one_line
 
-# PyTorch may let the root of a broadcast go on before the others have come.
+# Collectives that end on no rank before all ranks have begun them. PyTorch may let the root of a broadcast end earlier.
 _SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """A collective without what stands around it. Equal on all ranks for calls that match.
+    """A collective without the operations around it. Calls of ranks that match have equal keys.
 
     `text` is the program of the collective by itself, whose rows are its elements, and `rows` their number.
     """
@@ -35,7 +35,7 @@ class Key:
 
 
 def key_of(node: Node, dtype: str, elements: int, world_size: int) -> Key:
-    """The key of a collective whose operand has so many elements on this rank."""
+    """Returns the key of a collective whose operand has `elements` elements on this rank."""
     gathers = node.op == "all_gather"
     return Key(node.op, _text_of(node, dtype), elements * (world_size if gathers else 1))
 

@@ -1,4 +1,4 @@
-"""Functional collectives as collectives of programs: arguments, and what their rows are."""
+"""Translates functional collectives to collectives of programs: their arguments, and the meaning of their rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DTENSOR_ALL_TO_ALL = "_dtensor::shard_dim_alltoall"
 
 @dataclasses.dataclass(frozen=True)
 class GroupFacts:
-    """What is known of a group when the graph is compiled; `reason` says why it is not taken."""
+    """Facts about a process group when a graph is compiled. `reason`: why its collectives are left alone, or ""."""
 
     world_size: int = 0
     reason: str = ""
@@ -76,9 +76,10 @@ def _is_collective(node: fx.Node) -> bool:
 def collective_node(
     kind: str, arguments: dict[str, Any], world_size: int, settings: Settings
 ) -> Node:
-    """The node of a program for the arguments of a collective, as declarations.arguments_of has them; without its operand.
+    """Returns the node of a program for a collective. Its operand is still to be set.
 
-    Raises Refusal for what programs do not have. The answer depends on the collective alone.
+    `arguments` are those of declarations.arguments_of. Raises Refusal for a collective that programs do not have. The answer
+    depends on the collective alone, so that all ranks get the same.
     """
     reduction, named = "", ()
     if kind in ("all_reduce", "reduce_scatter"):
@@ -86,7 +87,7 @@ def collective_node(
     # A declared operator has neither a size of its group nor splits.
     group_size = arguments.get("group_size", world_size)
     if kind in ("all_gather", "reduce_scatter") and group_size != world_size:
-        raise Refusal(f"its group has {world_size} ranks, and it has {group_size}")
+        raise Refusal(f"its group has {world_size} ranks, and its argument group_size is {group_size}")
     if kind == "all_to_all" and "output_split_sizes" in arguments:
         _check_splits(arguments, world_size, settings)
     if kind == "broadcast":
@@ -111,10 +112,14 @@ def _root(source: Any, world_size: int) -> int:
 
 
 def _check_splits(arguments: dict[str, Any], world_size: int, settings: Settings) -> None:
-    """Splits may be equal on one rank by chance, and numbers on one rank and expressions on another."""
+    """Raises Refusal unless the splits are equal and the user has stated that they are so on all ranks.
+
+    A rank cannot know that from its own splits: they may be equal on it by chance, and they may be numbers on one rank and
+    expressions on another.
+    """
     if not settings.all_to_all:
         raise Refusal(
-            "one rank cannot see the splits of the others; give all_to_all=True where the splits of all ranks are equal",
+            "one rank cannot see the splits of the others; give all_to_all=True if the splits of all ranks are equal",
             is_unsupported=False,
         )
     splits = [*arguments["output_split_sizes"], *arguments["input_split_sizes"]]
@@ -138,8 +143,8 @@ def _size_of(split: Any) -> Any:
 def check_taken(node: fx.Node, kind: str) -> None:
     """Raises Refusal for a collective whose dtype no program has, or that has no elements.
 
-    Ranks whose collectives match have the same answer, whatever their graphs are: one without elements at the time of a
-    call, whose sizes are dynamic, runs by PyTorch, too.
+    Ranks whose collectives match get the same answer, whatever their graphs are: a collective with dynamic sizes that has no
+    elements in a call runs by PyTorch as well.
     """
     operand = sizes.facts_of(declarations.operand_of(node))
     if operand is None or sizes.facts_of(node) is None:
@@ -155,7 +160,7 @@ def check_taken(node: fx.Node, kind: str) -> None:
 def check_declared(node: fx.Node, kind: str, world_size: int) -> None:
     """Raises Refusal for a declared operator whose result cannot be that of its kind, by dtype, device or sizes.
 
-    The function that makes the fake result of the operator decides it, which is the same on all ranks.
+    The fake function of the operator, which is the same on all ranks, decides these.
     """
     if declarations.of(node.target) is None:
         return
@@ -169,7 +174,7 @@ def check_declared(node: fx.Node, kind: str, world_size: int) -> None:
         )
     if sizes.has_gaps(result):
         raise Refusal("its result has gaps in memory, which no collective leaves", is_unsupported=False)
-    # A graph whose sizes are symbolic and one whose sizes are not are for the same call: both decide by the sizes of the call.
+    # Ranks may compile the same call with symbolic or with static sizes, so that both decide by the sizes of the call.
     if not _has_sizes_of_kind(kind, sizes.hints_of(operand), sizes.hints_of(result), world_size):
         raise Refusal(
             f"the sizes of its result are {_sizes_text(result)}, and those of its operand {_sizes_text(operand)}, which is no "
@@ -198,7 +203,7 @@ def _has_sizes_of_kind(kind: str, operand: sizes.Dims, result: sizes.Dims, ranks
 
 
 def declare_elements(region: Region, node: fx.Node, kind: str) -> ValueType:
-    """Sets R of a region whose rows are single elements. Returns the type of the operand."""
+    """Sets R and R/n of a region whose rows are single elements. Returns the type of the operand."""
     operand = sizes.facts_of(declarations.operand_of(node))
     count = sizes.product(operand.dims)
     if kind == "all_gather":
@@ -225,7 +230,7 @@ def declare_rows(region: Region, node: fx.Node, kind: str) -> ValueType:
         rows = SHARE if kind == "all_gather" else ALL
         return ValueType(operand.word, rows, operand.columns)
     columns = _tile(kind, operand, region.world_size)
-    # The leading sizes do not tell the rows of a tile, so that none is declared.
+    # The rows of a tile do not follow from the leading sizes, so that those are not declared as rows.
     rows = SHARE if kind == "all_gather" else ALL
     count = sizes.product(operand.lead) * (operand.columns // columns)
     region.rows = count * (region.world_size if rows == SHARE else 1)
@@ -245,13 +250,13 @@ def _declare(region: Region, kind: str, operand: Any, result: Any) -> None:
         (operand, SHARE if kind == "all_gather" else ALL),
         (result, SHARE if kind == "reduce_scatter" else ALL),
     ):
-        # The sizes of an all_to_all's result may be written otherwise than its operand's.
+        # The sizes of an all_to_all's result may be other expressions than its operand's, with equal values.
         lead = operand.lead if kind == "all_to_all" else facts.lead
         region.set_rows(facts.lead, rows, sizes.product(lead))
 
 
 def _tile(kind: str, operand: sizes.TensorFacts, world_size: int) -> int:
-    """The columns of a collective whose last dimension cannot be the columns."""
+    """Returns the columns of a collective whose last dimension cannot be the columns: a divisor of its size."""
     columns = operand.columns
     if not isinstance(columns, int):
         raise Refusal(f"its last dimension is not static{STATIC_HINT}")

@@ -1,4 +1,4 @@
-"""Private names of torch that the package uses, each behind a function that probes for it.
+"""Private names of torch that the package uses, each in a function that probes for it.
 
 compiled_functions.py has the names by which functions of the user are compiled, and process_groups.py
 those of process groups. A function whose name this torch lacks returns None, or raises `Unsupported` if
@@ -51,7 +51,7 @@ def check_version() -> None:
 
 
 def fetch(module: str, *path: str) -> Any | None:
-    """A name of a module of torch; None if this torch lacks it."""
+    """Returns the value of a name in a module of torch; None if this torch lacks it."""
     try:
         value = importlib.import_module(module)
         for name in path:
@@ -62,7 +62,7 @@ def fetch(module: str, *path: str) -> Any | None:
 
 
 def need(module: str, *path: str) -> Any:
-    """The same, but raises Unsupported if this torch lacks the name."""
+    """Does the same as fetch(), but raises Unsupported if this torch lacks the name."""
     value = fetch(module, *path)
     if value is None:
         raise Unsupported(f"torch {torch.__version__} has no {module}.{'.'.join(path)}")
@@ -77,7 +77,7 @@ def custom_graph_pass() -> type:
 
 @functools.cache
 def takes_several_passes() -> bool:
-    """Whether Inductor's pass options may be lists; before torch 2.13 they are one callable."""
+    """Returns true if Inductor's pass options may be lists; before torch 2.13 they are one callable."""
     return fetch("torch._inductor.custom_graph_pass", "get_custom_graph_passes") is not None
 
 
@@ -101,7 +101,7 @@ def auto_functionalized() -> Any:
 
 @functools.cache
 def functionalizers() -> frozenset[Any]:
-    """All higher-order operators of that kind: their first argument is the operator."""
+    """All higher-order operators that make a mutating operator functional: their first argument is that operator."""
     newer = fetch("torch._higher_order_ops.auto_functionalize", "auto_functionalized_v2")
     return frozenset({auto_functionalized(), newer} - {None})
 
@@ -122,17 +122,17 @@ def lowering() -> Any:
 
 
 def has_lowering(op: Any) -> bool:
-    """Whether Inductor has a lowering for the overload."""
+    """Returns true if Inductor has a lowering for the overload."""
     return op in getattr(lowering(), "lowerings", {})
 
 
 def changed_benchmark_options() -> dict[str, Any]:
-    """Inductor's options of collective benchmarks that the user has changed, by the names of cotune's settings, as they are.
+    """Returns the values of Inductor's options of collective benchmarks that the user has changed, by cotune's setting names.
 
-    They may have values that cotune's settings cannot have. A torch without these options has none that are changed.
+    They may be values that cotune's settings cannot have. If torch lacks these options, the dict is empty.
     """
     config = inductor_config()
-    # With the values that they have in every torch that has them.
+    # The settings of cotune that they stand for, and their defaults, which are equal in every torch that has them.
     options = {
         "collective_benchmark_nruns": ("collective_benchmark_nruns", 50),
         "collective_benchmark_timeout": ("collective_autotune_timeout", 30.0),
@@ -145,25 +145,25 @@ def changed_benchmark_options() -> dict[str, Any]:
 
 
 def locality_option() -> str:
-    """The option of Inductor that moves nodes next to their readers before the passes of users run; "" if there is none."""
+    """The name of Inductor's option to move nodes next to their readers before passes of users run; "" if it has none."""
     name = "reorder_for_locality"
     return name if hasattr(inductor_config(), name) else ""
 
 
 def reorders_for_locality() -> bool:
-    """Returns true if Inductor moves nodes next to their readers in what is compiled now."""
+    """Returns true if Inductor moves nodes next to their readers in graphs that are compiled now."""
     name = locality_option()
     return bool(name) and bool(getattr(inductor_config(), name))
 
 
 @functools.cache
 def sort_graph() -> Any | None:
-    """The function that sorts a graph topologically and keeps the order where it can."""
+    """The function that sorts a graph topologically and keeps the order of independent nodes; None if this torch lacks it."""
     return fetch("torch._inductor.pattern_matcher", "stable_topological_sort")
 
 
 def depend_on(graph: Any, dependencies: dict[Any, Any]) -> None:
-    """Lets nodes of an FX graph run after others that they do not read: {node: the one before it}."""
+    """Lets nodes of an FX graph run after others that they do not read. `dependencies`: {node: the node before it}."""
     preserve = need("torch._inductor.fx_passes.control_dependencies", "preserve_node_ordering")
     ordered_set = need("torch.utils._ordered_set", "OrderedSet")
     preserve(graph, {node: ordered_set([before]) for node, before in dependencies.items()})
@@ -217,13 +217,13 @@ def functional_collectives() -> Any | None:
 
 
 def collective_overload(name: str) -> Any | None:
-    """The default overload of a functional collective; None where this torch lacks it."""
+    """The default overload of a functional collective; None if this torch lacks it."""
     packet = getattr(functional_collectives(), name, None)
     return getattr(packet, "default", None)
 
 
 def waited(value: Any) -> Any:
-    """The tensor of a functional collective that has begun, when it has ended; another value as it is."""
+    """Waits for a functional collective if `value` is its result, and returns the tensor; returns any other value as it is."""
     begun = fetch("torch.distributed._functional_collectives", "AsyncCollectiveTensor")
     if begun is None or not isinstance(value, begun):
         return value
@@ -231,7 +231,7 @@ def waited(value: Any) -> Any:
 
 
 def overlap_passes() -> list[str]:
-    """The options of Inductor that are on and that overlap, bucket or pipeline collectives."""
+    """The names of Inductor's options to overlap, bucket or pipeline collectives that are on."""
     config = inductor_config()
     on = [
         name
@@ -256,11 +256,11 @@ def overlap_passes() -> list[str]:
 
 
 def is_branch_or_loop(graph: Any) -> bool:
-    """Returns true if a graph is the body of a torch.cond, a torch.while_loop or the like, in whose lowering Inductor accepts no
-    operator that writes to a list of tensors.
+    """Returns true if a graph is the body of a torch.cond, a torch.while_loop or the like.
 
-    Nothing in the body refers to the graph that has it. Inductor gives the body to passes while it works on that graph: its
-    function for that, which calls itself for each body, holds the module as `gm`.
+    Inductor cannot lower an operator there that writes to a list of tensors, as a program does. The body does not refer to the
+    graph that contains it. But Inductor's function that runs the passes calls itself for each body, and has the outer module in
+    its local variable `gm`: this function reads it from the call stack.
     """
     calls = fetch("torch._inductor.compile_fx", "_recursive_post_grad_passes")
     code = getattr(inspect.unwrap(calls), "__code__", None) if calls is not None else None
@@ -289,7 +289,7 @@ def bodies_of(node: Any) -> list[Any]:
 
 
 def compile_id() -> str:
-    """The id that TORCH_LOGS and tlparse give to the compilation that runs now, "0/1"; "" if none is known."""
+    """The id of the compilation that runs now, such as "0/1", which TORCH_LOGS and tlparse show; "" if none is known."""
     context = fetch("torch._guards", "CompileContext")
     try:
         return str(context.current_compile_id() or "")
@@ -298,7 +298,7 @@ def compile_id() -> str:
 
 
 def traced_code() -> list[Any]:
-    """The code of all functions that Dynamo has traced for the graph that is compiled now; [] where it keeps none."""
+    """The code of all functions that Dynamo has traced for the graph that is compiled now; [] if it keeps none."""
     context = fetch("torch._guards", "TracingContext")
     try:
         return list(context.get_traced_code() or [])
@@ -307,7 +307,7 @@ def traced_code() -> list[Any]:
 
 
 def generated_files() -> list[str]:
-    """The files of the Python code that Inductor has made or taken from its cache for graphs of the user in this process."""
+    """The files of Python code that Inductor has generated, or found in its cache, for the user's graphs in this process."""
     return [each for each in _loaded_files() if each not in _own_files]
 
 
@@ -316,19 +316,19 @@ def _loaded_files() -> list[str]:
     return list(dict.fromkeys(each.__file__ for each in modules or [] if getattr(each, "__file__", None)))
 
 
-# Compiling beside torch.compile.
+# Compilations by cotune itself, outside of the user's torch.compile.
 
 
 @contextlib.contextmanager
 def note_own_files() -> Iterator[None]:
-    """Notes the files that Inductor generates in the block: they are no code of the user's graphs."""
+    """Excludes the files that Inductor generates in the block from generated_files(): they are no code of the user's graphs."""
     known = set(_loaded_files())
     yield
     _own_files.update(set(_loaded_files()) - known)
 
 
 def traced(function: Any, inputs: list[Any]) -> Any:
-    """The graph module of a function for operands of these sizes, in the operators that Inductor compiles. Runs nothing."""
+    """Traces a function for operands of these sizes, without running it. Returns a graph module of operators for Inductor."""
     make = need("torch.fx.experimental.proxy_tensor", "make_fx")
     table = need("torch._inductor.decomposition", "select_decomp_table")
     with torch.no_grad(), _no_modes():
@@ -340,22 +340,22 @@ _own_files: set[str] = set()
 
 
 def without_passes() -> dict[str, Any]:
-    """The options of Inductor without passes of users, as cotune's own is one."""
+    """Options of Inductor that turn off the passes of users, of which cotune's own is one."""
     config = inductor_config()
     names = ("post_grad_custom_post_pass", "post_grad_custom_pre_pass", "joint_custom_pre_pass", "joint_custom_post_pass")
     return {name: None for name in names if hasattr(config, name)}
 
 
 def compile_graph(module: Any, inputs: list[Any]) -> Any:
-    """A function of these operands by Inductor without passes of users.
+    """Compiles a graph module for operands like these by Inductor, without passes of users, and returns the function.
 
-    The options of this thread alone change meanwhile (PyTorch 2.13): what other threads compile has their passes.
+    The options change for this thread alone (PyTorch 2.13), so that functions that other threads compile keep their passes.
     """
     compile_inner = need("torch._inductor.compile_fx", "compile_fx_inner")
     config = inductor_config()
     with note_own_files(), torch.no_grad(), _no_modes(), config.patch(without_passes()):
         code = compile_inner(module, list(inputs), is_inference=True, cudagraphs=False)
-    # It may empty the list that it gets.
+    # Compiled code may empty the list that it gets.
     return lambda *operands: code(list(operands))
 
 
@@ -371,14 +371,14 @@ def compiler_errors() -> tuple[type[Exception], ...]:
 
 
 def inductor_options() -> dict[str, Any]:
-    """The options of Inductor that hold now."""
+    """The current values of all options of Inductor."""
     return inductor_config().get_config_copy()
 
 
 def options_text(options: dict[str, Any]) -> str:
-    """Some options of Inductor as text, equal in processes with equal options: those that may change generated code.
+    """Returns a text of those options that may change generated code. It is equal in processes with equal options.
 
-    An option whose value is an object, as a pass is, counts by its type alone: its text may have an address.
+    An option whose value is an object, for example a pass, counts by its type alone, because its text may have an address.
     """
     ignored = tuple(getattr(inductor_config(), "_cache_config_ignore_prefix", ()))
     kept = sorted((name, value) for name, value in options.items() if not name.startswith(ignored))
@@ -396,7 +396,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def changed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Some options of Inductor, without those that have this value now."""
+    """Returns those of the options whose values differ from Inductor's now. Options that Inductor lacks are left out."""
     now = inductor_options()
     return {name: value for name, value in options.items() if name in now and now[name] is not value and now[name] != value}
 
@@ -407,9 +407,9 @@ def captures_graphs() -> bool:
 
 
 def forget_compiled_code(compile_ids: set[str]) -> bool:
-    """Lets functions be compiled anew at their next calls: what was compiled under these ids, and nothing else.
+    """Forgets the code that was compiled under these ids, so that the functions are compiled anew at their next calls.
 
-    Calls that are running go on. Returns false if this torch has no list of what is compiled; then nothing is forgotten.
+    Calls that are running go on. Returns false if this torch has no list of compiled code; then nothing is forgotten.
     """
     entries_of = fetch("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")
     seen = fetch("torch._dynamo.convert_frame", "input_codes", "seen")
@@ -423,14 +423,14 @@ def forget_compiled_code(compile_ids: set[str]) -> bool:
 
 
 def _forget_entry(code: Any, entry: Any) -> None:
-    """Lets the guards of one compiled form of a function fail, as Dynamo does if an object of them has gone."""
+    """Makes the guards of one compiled form of a function fail, as Dynamo does when an object of theirs is deleted."""
     deleted = fetch("torch._dynamo.guards", "DeletedGuardManagerWrapper")
     try:
         entry.guard_manager.extra_state.invalidate(entry, deleted("cotune has given a collective back to PyTorch"))
     except (AttributeError, TypeError):
         forget = fetch("torch._C._dynamo.eval_frame", "reset_code")
         if forget is not None:
-            forget(code)  # all forms of this function, and of no other one
+            forget(code)  # forgets all forms of this function, and of no other one
 
 
 # Casts.
@@ -438,7 +438,7 @@ def _forget_entry(code: Any, entry: Any) -> None:
 
 @functools.cache
 def f8_saturates(word: str, device_type: str) -> bool:
-    """Whether compiled code casts what lies beyond an 8-bit float to its largest value, not to NaN or infinity.
+    """Returns true if compiled code casts values beyond the range of an 8-bit float to its largest value, not NaN or infinity.
 
     Code for the CPU casts as eager torch does: e5m2 has infinities, and e4m3 has changed between
     versions. Code for CUDA casts by an instruction that saturates, whatever eager torch does there
@@ -460,7 +460,7 @@ def _no_modes() -> Any:
 
 
 def probed_values() -> tuple[tuple[str, bool], ...]:
-    """What was probed by running torch, and decides how graphs are rewritten."""
+    """The results of the probes that run torch. The rewriting of graphs depends on them."""
     return (("f8_e4m3_saturates", f8_saturates("f8_e4m3", "cpu")),)
 
 

@@ -1,7 +1,7 @@
-"""The time in which functions are compiled before a tune, equal on all ranks of a process group.
+"""The time for compiling functions before a tune, equal on all ranks of a process group.
 
-A function that one rank has not compiled is left out on all ranks. If one rank stopped compiling earlier than the others, these
-would compile in vain, and that rank alone would decide which functions race.
+A function that one rank has not compiled is left out on all ranks. If one rank stopped compiling earlier than the others, their
+further work would be wasted, and that rank alone would decide which functions race.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from cotune.torch.log import log
 from cotune.torch.meeting import Place
 
-# The times of the ranks of which a process group has warned. Its ranks meet for each operator and shape.
+# The differing budgets, in the order of the ranks, about which each process group has warned: its ranks meet often.
 _warned: weakref.WeakKeyDictionary[Any, set[tuple[float, ...]]] = weakref.WeakKeyDictionary()
 
 
 def agreed_s(words: list[dict[str, Any]], place: Place, process_group: Any) -> float:
-    """The smallest of the ranks' times, which the words of a meeting have as "compile_s".
+    """Returns the smallest budget of the ranks, in seconds, from "compile_s" in the words that they give at a meeting.
 
     If they differ, rank 0 warns once for the process group.
     """

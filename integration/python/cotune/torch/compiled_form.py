@@ -1,7 +1,7 @@
-"""A function of the user that Inductor compiles, and that runs collectives in a process group which its graph has by a name.
+"""Compiles a function of the user that runs collectives, and runs the compiled code in process groups that change.
 
-A compiled graph has the name of a process group as a constant, and functions get a new process group after each failure. So
-each form has a name of its own, which stands for the process group of its latest call.
+A compiled graph has the name of its process group as a constant, but functions get a new process group after each failure.
+Therefore each form has a name of its own, under which the process group of its latest call is registered.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _numbers = itertools.count()
 class NotCompiled(RuntimeError):
     """A function could not be compiled on some rank."""
 
-    is_clear_by_text = True  # without the name of this class
+    is_clear_by_text = True  # error texts for users do not need the name of this class
 
 
 class _NotRunError(Exception):
-    """A call for which something was compiled; it ends before that runs."""
+    """Ends a call that only compiles, before the compiled code would run."""
 
 
 class Form:
@@ -38,15 +38,15 @@ class Form:
     Attributes:
       group_name: the name of the process group in the compiled code.
       runs: how many calls have run compiled code.
-      is_unfinished: True from the begin of a call to its good end: what is left of a call that failed or hangs may still use the
-        name.
+      is_unfinished: true from the start of a call until it returns. It stays true after a call that raised, whose collectives
+        may still use the name.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], group_name: str):
         """
         Args:
           function: a nested function of tensors alone, which finds its process group by `group_name`.
-          options: those of Inductor.
+          options: options of Inductor by their names.
         """
         self.group_name = group_name
         self.runs = 0
@@ -67,7 +67,10 @@ class Form:
         return run
 
     def compile(self, operands: Sequence[torch.Tensor], process_group: Any) -> None:
-        """Compiles the function for operands of these sizes, if no graph fits. It runs nothing. Raises what compiling raises."""
+        """Compiles the function for operands of these sizes, unless a graph fits them already. The function does not run.
+
+        Raises NotCompiled, and the errors of Dynamo and Inductor.
+        """
         self._is_compiling = True
         try:
             with compiled_functions.traced_group(process_group, self.group_name), torch.no_grad():
@@ -80,11 +83,14 @@ class Form:
             return
         finally:
             self._is_compiling = False
-            self._process_group = lambda: None  # the name was that of the group for traces
+            self._process_group = lambda: None  # traced_group() has unregistered the name, so that run() has to register it
         raise NotCompiled("torch.compile finds no operation in the function that it can compile, or is off in this process")
 
     def run(self, operands: Sequence[torch.Tensor], process_group: Any, needs_code: bool = False) -> Any:
-        """Runs what was compiled, or the function as it is if no graph fits. Raises NotCompiled in that case with `needs_code`."""
+        """Runs the compiled code, or the function as it is if no graph fits the operands.
+
+        With `needs_code` it raises NotCompiled in that case, after the function has run.
+        """
         if self._process_group() is not process_group:
             compiled_functions.give_group_name(process_group, self.group_name)
             self._process_group = weakref.ref(process_group)
@@ -98,18 +104,18 @@ class Form:
         return result
 
     def is_there(self) -> bool:
-        """Returns false if something was compiled and Dynamo has forgotten it."""
+        """Returns false if the function was compiled and Dynamo has forgotten the code."""
         return not self._is_compiled or compiled_functions.has_compiled_code(self._function)
 
     def forget(self) -> None:
-        """Gives the name back, when no call comes any more."""
+        """Unregisters the name. No call may follow."""
         compiled_functions.forget_traced_group(self.group_name)
 
 
 def in_thread(call: Callable[[], None]) -> None:
-    """Runs a call on a thread without the modes in which an operator runs, to its end.
+    """Runs a call on a new thread, which has none of the modes of the operator that runs now, and waits for its end.
 
-    Functions are compiled one after another in it: Dynamo's lock would let several threads wait for each other.
+    A caller compiles all of its functions in one such call, one after another: Dynamo's lock lets only one thread compile.
     """
     thread = threading.Thread(target=call, name="cotune functions")
     thread.start()
@@ -117,14 +123,16 @@ def in_thread(call: Callable[[], None]) -> None:
 
 
 def _with_own_code(function: Any, name: str) -> Callable[..., Any]:
-    """The same function with a code object of its own, by which Dynamo keeps what it compiles."""
+    """Returns the same function with a code object of its own, because Dynamo keeps compiled code by code objects."""
     code = function.__code__.replace(co_name=name)
     return types.FunctionType(code, function.__globals__, name, None, function.__closure__)
 
 
 def is_of_function(failure: BaseException | None) -> bool:
-    """Returns true if the function is the cause of a compilation that failed, so that it fails in each process: not a full disk,
-    memory that is used up, or a missing compiler."""
+    """Returns true if the function itself is the cause of a failed compilation, so that it fails in every process.
+
+    Other causes are a full disk, memory that is used up, or a missing compiler.
+    """
     of_machine = (OSError, MemoryError, torch.OutOfMemoryError, *compat.compiler_errors())
     while failure is not None:
         if isinstance(failure, of_machine):
@@ -134,7 +142,7 @@ def is_of_function(failure: BaseException | None) -> bool:
 
 
 def reason_of(failure: Exception) -> str:
-    """The reason for which a function cannot be compiled, in one line: Dynamo's errors are pages of text."""
+    """Returns the reason for which a function cannot be compiled, in one line: Dynamo's errors are pages of text."""
     if isinstance(failure, NotCompiled):
         return str(failure)
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()] or [""]

@@ -14,9 +14,9 @@ from cotune.torch import compat
 
 
 def compile_function(function: Any, options: dict[str, Any], has_compiled: Any) -> Any:
-    """The function as Dynamo compiles it: one graph, by Inductor with these options and without passes of users.
+    """Returns the function as torch.compile makes it: one graph, by Inductor with these options and without passes of users.
 
-    `has_compiled(code)` gets what Inductor has made of the graph, and returns what runs.
+    `has_compiled(code)` gets the code that Inductor has made of the graph, and returns the callable that runs in its place.
     """
     compile_fx = compat.need("torch._inductor.compile_fx", "compile_fx")
     patches = {**compat.without_passes(), "triton.cudagraphs": False, **options}
@@ -47,18 +47,18 @@ def _dispatch_of_new_thread() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def settings_of_new_thread() -> Iterator[None]:
-    """PyTorch's settings of a new thread, but without gradients.
+    """Gives this thread PyTorch's settings of a new thread in the block, but without gradients.
 
-    Functions are compiled on a thread of their own, and compiled code runs only under the settings that it was compiled with.
-    A function on CUDA memory runs on the thread that calls the operator, maybe in a compiled graph, which excludes dispatch
-    keys, under autocast or in inference mode.
+    Functions are compiled on a new thread, and guards let compiled code run only under the settings of its compilation. A
+    function on CUDA memory runs on the thread that calls the operator, whose settings may differ: a compiled graph excludes
+    dispatch keys, and the user may have turned on autocast or inference mode.
     """
     included, excluded = _dispatch_of_new_thread()
     keys = compat.need("torch._C", "_ForceDispatchKeyGuard")
     with (
         torch.inference_mode(False),
         torch.no_grad(),
-        # The dtypes are the defaults, which are compared as well.
+        # Guards compare the dtypes of autocast even if it is off; these are the defaults.
         torch.autocast("cuda", dtype=torch.float16, enabled=False),
         torch.autocast("cpu", dtype=torch.bfloat16, enabled=False),
         keys(included, excluded),
@@ -68,7 +68,7 @@ def settings_of_new_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiled_code_only() -> Iterator[None]:
-    """Lets functions run by what Dynamo has compiled of them before, or else as they are; nothing is compiled."""
+    """Lets functions run by code that Dynamo has compiled before, or else as they are. Nothing is compiled in the block."""
     set_callback = compat.need("torch._C._dynamo.eval_frame", "set_eval_frame")
     before = set_callback(False)
     try:
@@ -88,7 +88,7 @@ def may_be_dynamic(tensor: Any, dim: int) -> None:
     compat.need("torch._dynamo", "maybe_mark_dynamic")(tensor, dim)
 
 
-# By their names the process groups with which functions are traced. Guards of compiled code look here.
+# The process groups with which functions are traced, by their names. Guards of compiled code look them up here.
 _traced_groups: dict[str, Any] = {}
 
 
@@ -109,10 +109,10 @@ def _trace_group_names() -> None:
 
 @contextlib.contextmanager
 def traced_group(group: Any, name: str) -> Iterator[None]:
-    """A process group of that name for traces, with the ranks of `group`. It cannot communicate.
+    """Registers a process group of that name for traces, with the ranks of `group`, in the block. It cannot communicate.
 
-    Functions that find it by its name and are compiled meanwhile call collectives in the group that has the name later. The
-    name stands for no group when the block ends: a collective in the group for traces would do nothing.
+    Functions that are compiled in the block and find it by its name call collectives in the group that has the name later. The
+    name is unregistered when the block ends, because a collective in the group for traces would do nothing.
     """
     fake = compat.need("torch._C._distributed_c10d", "FakeProcessGroup", "_create_internal")(group.rank(), group.size())
     world = compat.need("torch.distributed.distributed_c10d", "_world")
@@ -133,18 +133,18 @@ def traced_group(group: Any, name: str) -> Iterator[None]:
 
 
 def forget_traced_group(name: str) -> None:
-    """Forgets a group for traces: what was compiled with it does not run any more."""
+    """Forgets a group for traces. Code that was compiled with it does not run any more."""
     _traced_groups.pop(name, None)
     take_group_name(name)
 
 
 def give_group_name(group: Any, name: str) -> None:
-    """Lets compiled code find a group by another name than its own. No other group has it any more."""
+    """Registers a group under a further name, by which compiled code finds it. A group that had the name loses it."""
     take_group_name(name)
     compat.need("torch.distributed.distributed_c10d", "_register_process_group")(name, group)
 
 
 def take_group_name(name: str) -> None:
-    """Lets a name stand for no group."""
+    """Unregisters a name of a group."""
     with contextlib.suppress(RuntimeError, KeyError):
         compat.need("torch.distributed.distributed_c10d", "_unregister_process_group")(name)

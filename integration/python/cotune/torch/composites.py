@@ -1,7 +1,7 @@
-"""Values that several nodes compute together, and that one operation of a program computes.
+"""Values that take several nodes of a graph, and one operation of a program.
 
-They are the results of operators that give several, which a graph takes apart by getitem, and the
-exact gelu, which Inductor decomposes into erf.
+They are the results of operators with several results, which a graph selects by getitem, and the
+exact gelu, which Inductor decomposes into operators around erf.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ROOT_OF_HALF = 0.7071067811865476
 
 @dataclasses.dataclass(frozen=True)
 class Composite:
-    """How the value of a node is computed from operands further in front.
+    """The operation that computes the value of a node from operands earlier in the graph.
 
     Attributes:
       operands: the nodes that the operation reads.
-      emit: adds the operation, as a Rule's.
+      emit: adds the operation and returns its value.
       is_rowwise: it computes along rows.
     """
 
@@ -50,12 +50,12 @@ class Composites:
                 self._add_gelu(node)
 
     def operands_of(self, node: fx.Node) -> list[fx.Node]:
-        """What a node reads; for a composite, what its operation reads."""
+        """Returns the nodes that a node reads; for a composite, those that its operation reads."""
         composite = self.of.get(node)
         return composite.operands if composite is not None else node.all_input_nodes
 
     def is_inside(self, node: fx.Node, members: dict[fx.Node, Any]) -> bool:
-        """Whether the node is a member, or vanishes because all that reads it is inside."""
+        """Returns true if the node is a member, or vanishes because only members and vanishing nodes read it."""
         if node in members:
             return True
         if node not in self.absorbed:
@@ -109,7 +109,7 @@ def _only_user(node: Any) -> fx.Node | None:
 
 
 def _scaled_by(node: Any, factor: float) -> fx.Node | None:
-    """x for a node that is x times the factor."""
+    """Returns x if the node is x times the factor; None otherwise."""
     if not isinstance(node, fx.Node) or node.target not in (aten.mul.Tensor, aten.mul.Scalar):
         return None
     x, number = node.args

@@ -26,14 +26,14 @@ Run = Callable[["CustomOperator", dict[str, Any]], torch.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class CustomWay:
-    """One function that does what an operator does.
+    """One function that may run in place of an operator.
 
     Attributes:
-      name: that of the choice, "python/ring?chunk_size=4".
-      run: the function; None: the operator itself.
+      name: the name of the choice, "python/ring?chunk_size=4".
+      run: the function; None for the operator itself.
       parameters: arguments that it gets by their names, beside those of the operator.
       is_compiled: Inductor compiles the function (custom_forms.py).
-      options: options of Inductor for that.
+      options: options of Inductor for the compilation.
     """
 
     name: str
@@ -68,7 +68,7 @@ class CustomOperator:
         return self.overload(**{**values, self.group: group_name})
 
     def call(self, way: CustomWay, values: dict[str, Any], group_name: str) -> Any:
-        """The result of a function as it is."""
+        """Runs a function as it is, and returns its result. `values`: all arguments by their names."""
         if way.run is None:
             return self.overload(**{**values, self.group: group_name, **way.parameters})
         tensors, named = self.arguments_of(way, values, group_name)
@@ -93,11 +93,14 @@ class CustomOperator:
         return tuple(found)
 
     def key_of(self, values: dict[str, Any]) -> str:
-        """The shapes, dtypes and layouts of the tensors, and the other arguments but the group, as text: one choice is agreed for it."""
+        """Returns as text the shapes, dtypes and layouts of the tensors, and the other arguments except the group.
+
+        The ranks agree on one choice for each such text.
+        """
         return ", ".join(f"{name}={_text(value)}" for name, value in values.items() if name != self.group)
 
     def version(self, compiles: bool = True) -> str:
-        """Equal on ranks and in processes whose functions do the same, with or without their compiled forms."""
+        """Returns a digest of the functions, with or without their compiled forms. It is equal in processes with the same ones."""
         ways = [
             (each.name, sorted(each.parameters.items()), sorted(each.options.items()), function_choices.callable_text(each.run))
             for each in self.ways_with(compiles)
@@ -130,9 +133,10 @@ _registry = _Registry()
 def register(
     overload: Any, prefix: str, ways: Sequence[Way], threshold: float, input_gen_fns: dict[str, Any] | None, run: Run
 ) -> None:
-    """Registers functions for an operator that is not declared; an earlier registration is replaced. Raises ValueError.
+    """Registers functions for an operator that is not declared; an earlier registration is replaced.
 
-    `run` is what a call of the operator in a compiled graph does.
+    A call of the operator in a compiled graph calls `run`. Raises ValueError if the operator or an argument is refused, or if
+    its functions have raced already; TypeError for `input_gen_fns` of another type.
     """
     name = declarations.name_of(overload)
     where = f"register_custom_op_autotuning of {name}, which is not declared"
@@ -142,7 +146,7 @@ def register(
         _check_parameters(where, name, overload, group, function, parameters)
         for each in _forms_of(overload, prefix, function, dict(parameters), dict(options)):
             is_known = each in made and each.run is not None and not each.is_compiled
-            if not is_known:  # a function with several options of Inductor is one choice as it is
+            if not is_known:  # uncompiled, a function that is listed with several options of Inductor is one choice
                 made.append(each)
     names = [each.name for each in made]
     if twice := next((each for each in names if names.count(each) > 1), ""):
@@ -165,7 +169,7 @@ def register(
 def _forms_of(
     overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], options: dict[str, Any]
 ) -> list[CustomWay]:
-    """A function as it is and as it is compiled. The operator itself is not compiled."""
+    """Returns a function as it is, and its compiled form. The operator itself has no compiled form."""
 
     def name_with(more: dict[str, Any], suffix: str = "") -> str:
         return f"{function_choices.NAME}/{function_choices.choice_name(overload, prefix, run, {**parameters, **more}, suffix)}"
@@ -189,7 +193,7 @@ def replacement_of(operator: CustomOperator) -> Any:
 
 
 def note_used(operator: CustomOperator) -> None:
-    """Notes that the ranks have agreed on something for an operator, whose functions do not change any more."""
+    """Notes that the ranks have met for an operator. From now on its functions cannot be registered anew."""
     _registry.used.add(operator.name)
 
 
@@ -208,7 +212,7 @@ def key() -> tuple[tuple[str, str], ...]:
 
 
 # A function may wait for its GPU, which ends a capture with an error. The option is the same on all ranks, so that all of them run
-# the body, also a rank on which PyTorch records no CUDA graph.
+# the body, including a rank on which PyTorch does not record a CUDA graph.
 _CAPTURED = (
     "the graph is compiled for CUDA graphs (mode 'reduce-overhead' or the option triton.cudagraphs), in which functions do not run; "
     "compile it without them if a function is faster than the body in a CUDA graph"
@@ -241,7 +245,7 @@ def _is_on_cuda(node: fx.Node) -> bool:
 
 
 def forget_all() -> None:
-    """Forgets all registrations, as tests need it."""
+    """Forgets all registrations. It is for tests."""
     with _registry.lock:
         _registry.by_overload.clear()
         _registry.by_replacement.clear()
@@ -261,7 +265,7 @@ declarations.when_declared(_check_declared)
 
 
 def _replacement_name(overload: Any) -> str:
-    """Equal in each process: the code of compiled graphs has it."""
+    """Returns the name of cotune's operator for one of the user, equal in each process, because compiled code contains it."""
     schema = str(overload._schema)
     digest = hashlib.sha256(schema.encode()).hexdigest()[:8]
     return f"choice_{overload._schema.name.replace('::', '_')}_{digest}"
@@ -295,7 +299,7 @@ def _define(overload: Any, run: Run) -> None:
 
 
 def _checked_group(where: str, overload: Any) -> str:
-    """The argument that is the group. Raises ValueError for an operator that cannot have functions."""
+    """Returns the name of the group argument. Raises ValueError for an operator that cannot have functions."""
     if why := declarations.why_no_new_tensor(overload) or declarations.why_not_seen(overload):
         raise ValueError(f"{where}: {why}")
     schema = overload._schema

@@ -1,7 +1,7 @@
 """The functions for operators that are not declared, compiled by Inductor for the ranks of one process group.
 
-A function is compiled at the meeting of the ranks for operands of new shapes (custom_race.py), once for each: one graph may fit
-several shapes. A call of a model compiles nothing, but for the first one after torch._dynamo.reset().
+A function is compiled when the ranks meet for operands of new shapes (custom_race.py), unless a graph that was compiled earlier
+fits them. Calls of a model compile nothing, except the first one after torch._dynamo.reset().
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotune.torch.custom_choices import CustomOperator, CustomWay
 
 @dataclasses.dataclass(frozen=True)
 class _Operand:
-    """All of a tensor but its values."""
+    """The size, strides, dtype and device of a tensor."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -40,7 +40,7 @@ class _Operand:
 
 @dataclasses.dataclass
 class _Compiled:
-    """A form, the operands for which it was compiled by the keys of their calls, and the reasons for which it was not."""
+    """A form, the operands for which it was compiled, and why it could not be compiled for others; by CustomOperator.key_of()."""
 
     form: Form
     operands: dict[str, list[_Operand]] = dataclasses.field(default_factory=dict)
@@ -51,7 +51,11 @@ class CustomForms:
     """The compiled functions of one process group on one device. All ranks compile the same functions in the same order."""
 
     def __init__(self, process_group: Any, device: int, prefix: str):
-        """`prefix`: begins the names of process groups in compiled code; no other group has it, and it is equal in each process."""
+        """Makes an empty list of forms.
+
+        Args:
+          prefix: the begin of the process groups' names in compiled code. It is unique to this group, and equal in each process.
+        """
         self._process_group = weakref.ref(process_group)
         self._device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
         self._prefix = prefix
@@ -60,9 +64,10 @@ class CustomForms:
         self.lasting: set[str] = set()
 
     def compile_all(self, operator: CustomOperator, ways: Iterable[CustomWay], values: dict[str, Any], limit_s: float) -> dict[str, str]:
-        """Compiles functions for the arguments of a call, and returns why some of them cannot be compiled, by their names.
+        """Compiles functions for the arguments of a call. Returns the reasons for those that cannot be compiled, by their names.
 
-        None begins after `limit_s`. `lasting` has the names of those that no process can compile.
+        No compilation starts later than `limit_s` seconds after the call. `lasting` has the names of those that fail in every
+        process.
         """
         found: dict[str, str] = {}
         self.lasting.clear()
@@ -82,7 +87,7 @@ class CustomForms:
         return found
 
     def run(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any], process_group: Any, needs_code: bool = False) -> Any:
-        """Runs a function compiled, or as it is if no graph fits. Raises NotCompiled in that case with `needs_code`."""
+        """Runs the compiled form of a function. If no graph fits, it runs the function as it is; `needs_code` raises NotCompiled then."""
         made = self._forms.get(_place(operator, way, values))
         key = operator.key_of(values)
         reason = "it was not compiled for these operands" if made is None else made.failed.get(key, "")
@@ -127,7 +132,7 @@ class CustomForms:
         return None
 
     def _compile_again(self, made: _Compiled) -> None:
-        """Compiles what torch._dynamo.reset() has forgotten. A function for which that fails runs as it is."""
+        """Compiles the code anew that torch._dynamo.reset() has dropped. A function for which that fails runs as it is."""
         for key, operands in list(made.operands.items()):
             self._compile_for(made, key, operands)
 
@@ -138,18 +143,18 @@ def over_text(limit_s: float) -> str:
 
 
 def _as_compiled(operand: torch.Tensor) -> torch.Tensor:
-    """The same values in a tensor like those for which functions are compiled: no parameter, and not of the inference mode."""
+    """Returns the same values in a plain tensor, as functions are compiled for: no parameter, and not of the inference mode."""
     return operand.clone() if operand.is_inference() else operand.detach()
 
 
 def _place(operator: CustomOperator, way: CustomWay, values: dict[str, Any]) -> tuple[str, str, str]:
-    """The operator, the function and all of a call that is a constant in its compiled code."""
+    """Returns the key of a form: the operator, the function, and the arguments that are constants in its compiled code."""
     kinds = {name: "" if isinstance(value, torch.Tensor) else repr(value) for name, value in values.items() if name != operator.group}
     return operator.name, way.name, repr(kinds)
 
 
 def _of_tensors(operator: CustomOperator, way: CustomWay, values: dict[str, Any], group_name: str) -> Callable[..., Any]:
-    """The function as one of the tensors of a call alone, in the order of the arguments."""
+    """Returns the function as one that takes only the tensors of a call, in the order of the arguments."""
     tensors = [name for name, value in values.items() if isinstance(value, torch.Tensor)]
     leading, named = operator.arguments_of(way, {**values, **{name: place for place, name in enumerate(tensors)}}, group_name)
     by_name = {name: tensors.index(name) for name in named if name in tensors}

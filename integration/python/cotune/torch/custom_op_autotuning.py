@@ -13,7 +13,7 @@ from cotune.torch import compat, custom_choices, custom_race, declarations, func
 class CustomOpConfig:
     """One way to run a custom operator: a function, and arguments that it gets beside those of the operator.
 
-    It is what PyTorch 2.13 has under that name, for PyTorch 2.11 as well.
+    PyTorch 2.13 has a class of this name and interface; this one serves PyTorch 2.11 as well.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class CustomOpConfig:
         """Makes a way to run an operator.
 
         Args:
-          decomposition: the function; None: the operator itself, with these arguments.
+          decomposition: the function; None for the operator itself, with these arguments.
           config_patches: options of Inductor for the compiled form of the function, by their names.
           params: arguments that the function gets by their names.
 
@@ -50,7 +50,7 @@ def register(
     min_speedup_threshold: float,
     left_out: dict[str, Any],
 ) -> None:
-    """See cotune.torch.register_custom_op_autotuning. `left_out`: other arguments, most of which have no use, by their names."""
+    """See cotune.torch.register_custom_op_autotuning. `left_out`: its other arguments by their names; most of them are refused."""
     overload = _overload_of(custom_op)
     is_declared = declarations.of(overload) is not None
     generators = None if is_declared else left_out.pop("input_gen_fns", None)
@@ -94,7 +94,7 @@ def _checked_configs(configs: Any) -> Sequence[Any]:
 
 
 def _check_patches(config: Any) -> None:
-    """Raises ValueError for options of Inductor that cannot act."""
+    """Raises ValueError for options of Inductor that would have no effect or are not allowed."""
     patches, where = getattr(config, "config_patches", None) or {}, f"register_custom_op_autotuning: {config!r}"
     if patches and config.decomposition is None:
         raise ValueError(

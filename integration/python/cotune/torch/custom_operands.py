@@ -1,4 +1,4 @@
-"""The operands on which a function is compared with the body of its operator, and the rules for its result."""
+"""Makes the operands on which a function is compared with the body of its operator, and checks its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from cotune.torch.custom_choices import CustomOperator
 
-# Products and sums of integers up to these are exact in the dtypes; bfloat16 has 8 bits, so that its operands are smaller.
+# The largest integer in made operands, so that products and sums are exact; 1 for all other floats, as bfloat16 has only 8 bits.
 _LARGEST = {torch.float32: 4, torch.float64: 4}
 
 
@@ -61,13 +61,13 @@ def _made_operand(operator: CustomOperator, name: str, value: torch.Tensor, seed
     if value.dtype.is_complex:
         raise ValueError(f"its argument {name} is {value.dtype}; give a function of input_gen_fns for it")
     generator = torch.Generator().manual_seed(seed)
-    # Integers may be indices, of which 0 and 1 are most likely valid.
+    # An integer may be an index: 0 and 1 are the most likely to be valid.
     low, high = (-_LARGEST.get(value.dtype, 1), _LARGEST.get(value.dtype, 1)) if value.dtype.is_floating_point else (0, 1)
     return made.copy_(torch.randint(low, high + 1, value.shape, generator=generator, dtype=torch.int8))
 
 
 def unlike_copies(values: dict[str, Any]) -> str:
-    """The name of a tensor whose copies have another layout: its elements overlap or lie apart. "" without one."""
+    """Returns the name of a tensor whose copy would have another layout, as its elements overlap or have gaps; "" without one."""
     for name, value in values.items():
         if isinstance(value, torch.Tensor):
             empty = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")

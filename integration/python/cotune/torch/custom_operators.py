@@ -1,7 +1,7 @@
 """Finds custom operators that may be collectives and that nobody has declared, in graphs and in generated code.
 
-An operator may be one if its schema has an argument named as a group, or if a call of it has the name of a process group
-of this process as an argument.
+An operator may be a collective if its schema has one of GROUP_ARGUMENTS, or if an argument of a call is the name of a process
+group of this process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from cotune.torch import aten_ops, compat, declarations, origins, process_groups
 from cotune.torch.origins import Origin
 
 GROUP_ARGUMENTS = ("group", "group_name", "process_group")
-# Namespaces whose operators are no custom ones and no collectives, and those whose collectives the pass knows. Some operators of
-# aten have an int argument `group`.
+# Namespaces whose operators are not custom: they have no collectives, or the pass knows them. Some operators of aten have an int
+# argument `group`.
 _NOT_CUSTOM = frozenset(
     "_c10d_functional _native _quantized aten cotune debugprims export flex_lib fsdp inductor inductor_prims mkl mkldnn "
     "mkldnn_prepacked onednn prim prims profiler quantized quantized_decomposed rngprims sparse streams".split()
 )
-# Namespaces of PyTorch with collectives that the pass does not know. The user cannot be asked to declare them.
+# Namespaces of PyTorch with collectives that the pass does not know. Users are not asked to declare these.
 _OF_TORCH = frozenset({"_c10d_functional_autograd", "_dtensor", "c10d", "c10d_functional", "symm_mem"})
 _CALL = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)\(")
 
@@ -58,7 +58,7 @@ class UndeclaredOperator:
 
 @dataclasses.dataclass
 class Call:
-    """A call of a custom operator, with the values of its arguments by their names; those in code are known if they are constants."""
+    """A call of a custom operator, with its arguments by their names. In generated code, those that are not constants are None."""
 
     overload: Any
     values: dict[str, Any]

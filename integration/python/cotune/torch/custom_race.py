@@ -1,11 +1,11 @@
 """Runs custom operators by functions of the user, and lets these race against the body of the operator on all ranks.
 
-At the first call of an operator with operands of new shapes the ranks of its process group meet. Each makes operands of small
-integers, other ones on each rank. Each function runs twice on such operands in a process group of its own, and its results are
-compared with those of the body, value by value. A function that raises on one rank, or gives another result there, is dropped on
-all. Each function is one choice as it is, and one as Inductor compiles it; the second is left out on all ranks if one rank cannot
-compile it. The rest race against the body in interleaved rounds; the body stays unless a function is faster beyond the noise.
-All ranks take the same decision, because they decide by the same words and times.
+At the first call of an operator with operands of new shapes, the ranks of its process group meet. Each rank makes operands of
+small integers, which differ from those of other ranks. Each function runs twice on such operands, in a process group that only
+functions use, and its results are compared with those of the body, value by value. A function that raises on one rank, or gives
+another result there, is dropped on all. Each function is one choice as it is, and one as Inductor compiles it; the second is
+left out on all ranks if one rank cannot compile it. The remaining choices race against the body in interleaved rounds; the body
+stays unless a function is faster beyond the noise. All ranks decide the same, because they decide by the same words and times.
 
 A rank that does not come to the meeting within half of the timeout of the process group ends it: the ranks that wait run the
 body.
@@ -46,7 +46,8 @@ from cotune.torch.log import log
 from cotune.torch.meeting import Place, Word
 from cotune.torch.timed_rounds import ROUNDS_MIN, Rounds, ratio_of
 
-# Operands of more shapes than these run the body: each meeting takes seconds, and shapes may change in every call.
+# An operator is measured for at most so many shapes; others run its body. Each meeting takes seconds, and shapes may change in
+# every call.
 SHAPES_MAX = 16
 BUDGET_S = 20.0
 _RACE_S = 10.0
@@ -59,7 +60,7 @@ class CustomVerdict:
 
     Attributes:
       winner: the name of the function that runs; "" for the body.
-      times_us: of each choice that has raced, by its name; the body is "body".
+      times_us: the median time in microseconds of each choice that has raced, by its name; the body is "body".
       dropped: why a function has not raced, by its name.
       uncompiled: why Inductor cannot compile a function, by its name.
       why_not: why nothing has raced; "" if it has.
@@ -107,15 +108,15 @@ class CustomRace(JointSteps):
     _used_for = "the functions of a custom operator"
 
     def __init__(self, *others: Any, forms: CustomForms, compile_s: float):
-        """`compile_s`: seconds for compiling functions; 0: there are no compiled forms."""
+        """See JointSteps. `compile_s`: seconds for compiling functions, equal on all ranks; 0: there are no compiled forms."""
         super().__init__(*others)
         self._forms = forms
         self._compile_s = compile_s
 
     def run(self, operator: CustomOperator, values: dict[str, Any], forced: str = "") -> CustomVerdict:
-        """The verdict. `values`: the arguments of a call, whose tensors are not read.
+        """Checks and races the functions, and returns the verdict. `values`: the arguments of a call, whose tensors are not read.
 
-        A choice that is forced is checked and runs without a race.
+        If the choice `forced` is given, it is checked alone, and wins without a race.
         """
         verdict = CustomVerdict(is_forced=bool(forced))
         try:
@@ -156,7 +157,7 @@ class CustomRace(JointSteps):
         return verdict
 
     def take_group(self) -> Any:
-        """A process group in which a function runs after this race, with the timeout of the user's process group."""
+        """Makes the process group in which functions run after this race, with the timeout of the user's process group."""
         self._close()
         self._timeout_s = self._place.timeout_s
         self._group()
@@ -164,7 +165,7 @@ class CustomRace(JointSteps):
 
     def _trials(self, operator: CustomOperator, values: dict[str, Any]) -> list[_Trial]:
         tensors = [each for each in values.values() if isinstance(each, torch.Tensor)]
-        # The operands of two trials, with copies of those of one.
+        # Two trials have operands, and those of one are copied.
         need_bytes = 3 * sum(each.numel() * each.element_size() for each in tensors)
         race_memory.check(need_bytes, self._torch_device, self._place.size)
         return [_Trial(custom_operands.made_operands(operator, values, self._place.rank, number)) for number in range(2)]
@@ -186,7 +187,7 @@ class CustomRace(JointSteps):
         for way in compiled:
             reasons = [(rank, each["failed"][way.name]) for rank, each in enumerate(words) if way.name in each["failed"]]
             for rank, reason in reasons[:1]:
-                # The next process may have the time, or the disk that is not full.
+                # A reason that is not lasting may be gone in the next process, which then checks the function again.
                 left_out = verdict.uncompiled if way.name in words[rank]["lasting"] else verdict.dropped
                 left_out[way.name] = f"rank {self._place.global_ranks[rank]}: {reason}"
 
@@ -196,7 +197,7 @@ class CustomRace(JointSteps):
         return operator.call(way, values, self._own.group_name)
 
     def _check(self, operator: CustomOperator, way: CustomWay, trials: list[_Trial]) -> None:
-        """Runs a function on operands of two kinds. Raises ValueError or TypeError if it does not do the same as the body."""
+        """Runs a function on the operands of two trials. Raises ValueError or TypeError if it does not do the same as the body."""
         found = []
         for trial in trials:
             given = custom_operands.copied(trial.operands)
@@ -218,7 +219,7 @@ class CustomRace(JointSteps):
             verdict.why_not = str(failure)
             return
         if len(times[_BODY]) < ROUNDS_MIN:
-            verdict.why_not = self._over_text() if self._is_over else f"fewer than {ROUNDS_MIN} rounds fit its time"
+            verdict.why_not = self._over_text() if self._is_over else f"fewer than {ROUNDS_MIN} rounds fit in its time"
             return
         verdict.times_us = {each: statistics.median(found) for each, found in times.items()}
         verdict.winner = winner_of(times, operator.threshold)
@@ -235,7 +236,7 @@ def _why_forced_is_out(forced: str, verdict: CustomVerdict) -> str:
 
 
 def winner_of(times: dict[str, list[float]], threshold: float) -> str:
-    """The fastest choice that is faster than the body by more than the factor, beyond the noise; "" for the body."""
+    """Returns the fastest choice that beats the body by more than `threshold`, beyond the noise; "" for the body."""
     faster = [each for each in times if each != _BODY and ratio_of(times[_BODY], times[each]).low > threshold]
     return min(faster, key=lambda each: statistics.median(times[each]), default="")
 
@@ -261,7 +262,7 @@ class _Cells:
     # Decisions.
 
     def decide(self, operator: CustomOperator, key: str, values: dict[str, Any], process_group: Any) -> _Decision:
-        """Meets the other ranks for operands of a new shape, and keeps what they come to. All ranks do so in the same call."""
+        """Meets the other ranks for operands of a new shape, and keeps the decision. All ranks do so in the same call."""
         with self.lock:
             if (operator.name, key) in self.known:
                 return self.known[operator.name, key]
@@ -272,7 +273,7 @@ class _Cells:
             if name := custom_operands.unlike_copies(values):
                 why_not = why_not or f"elements of its argument {name} overlap or lie apart"
             if why_not:
-                # Nothing is kept: shapes may be others in every call.
+                # The decision is not kept: with new shapes in every call, the list would grow without end.
                 return _Decision(CustomVerdict(why_not=why_not), None)
             self.shapes[operator.name] += 1
             verdict = self._met(operator, key, values, process_group)
@@ -314,7 +315,7 @@ class _Cells:
         elif not forced and not all(each["tunes"] for each in words):
             return CustomVerdict(why_not="tunes is off, and the verdict file has no verdict")
         limit_s = job_settings.autotune_timeout_s(settings.settings)
-        # The time of this rank alone may be far longer: it would wait so long for a rank that has died.
+        # The ranks wait by the agreed time for compiling. This rank's own may be far longer, for a rank that has died.
         share = self._share_of(operator, meeting, compile_s)
         race = CustomRace(
             self.place, process_group, self.device, share, meeting, limit_s, BUDGET_S, forms=self.forms, compile_s=compile_s
@@ -351,8 +352,8 @@ class _Cells:
     def _share_of(self, operator: CustomOperator, meeting: str, compile_s: float) -> Share:
         def share(step: str, word: Word) -> list[Word]:
             what = f"called {operator.name} with the same shapes in a compiled graph"
-            # A rank that does not come may wait in the body's collectives already, whose timeout must not be over first. One that
-            # compiles longer than this rank comes.
+            # A rank that does not come may be in the collectives of the body already, whose timeout must not end first. A rank
+            # that compiles longer than this one does come, so that it gets the time for compiling in addition.
             limit_s = self.place.timeout_s / 2 + (compile_s if step == "compiled" else 0.0)
             return self.place.share(f"{meeting}/{step}", word, what, limit_s)[0]
 
@@ -361,7 +362,7 @@ class _Cells:
     # Results.
 
     def run(self, operator: CustomOperator, way: CustomWay, values: dict[str, Any]) -> Any:
-        """The result of the choice of the ranks, a function as it is or compiled."""
+        """Runs the function that the ranks have chosen, as it is or compiled, and returns its result."""
         if way.is_compiled:
             return self.forms.run(operator, way, values, self.own)
         return operator.call(way, values, self.own.group_name)
@@ -378,8 +379,8 @@ class _Cells:
         return torch.empty_strided(result.size(), wanted, dtype=result.dtype, device=result.device).copy_(result)
 
 
-# Words of the meeting. A list has two elements: without the compiled forms, and with them. The ranks know only when they have met
-# whether all of them have the time to compile.
+# The words that ranks give at the meeting. "version", "choices" and "known" have two elements, without the compiled forms and with
+# them, because the ranks learn only at the meeting whether all of them have time to compile.
 
 
 def _word_of_functions(operator: CustomOperator) -> Word:
@@ -390,7 +391,10 @@ def _word_of_functions(operator: CustomOperator) -> Word:
 
 
 def _word_of_force(operator: CustomOperator, settings: groups.TuneSettings) -> Word:
-    """The choice that the user forces, and the place that gives it, or why that cannot be read: the other ranks wait for this one."""
+    """Returns the choice that the user forces, and the setting that gives it.
+
+    If the setting cannot be read, the word has the reason, and no error is raised, because the other ranks wait for this one.
+    """
     try:
         forced, origin = settings.force_of_operator(operator.name)
     except ValueError as failure:
@@ -408,9 +412,9 @@ def _why_no_race(words: list[Word], compiles: bool) -> str:
 
 
 def _checked_force(operator: CustomOperator, words: list[Word], global_ranks: list[int], compiles: bool = True) -> str:
-    """The choice that the user forces, or "". Raises ValueError if one rank cannot have it or the ranks differ.
+    """Returns the choice that the user forces, or "". Raises ValueError if a rank does not have it, or if the ranks differ.
 
-    It reads nothing but the words, so that all ranks raise it.
+    It decides by the words alone, so that all ranks raise the error.
     """
     for rank, each in zip(global_ranks, words, strict=True):
         if each["wrong_force"]:
@@ -454,12 +458,12 @@ _lock = threading.Lock()
 
 
 def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
-    """The result of a call of an operator in a compiled graph, by what the ranks have agreed on. `values`: all arguments."""
+    """Runs a call of an operator in a compiled graph by the choice of the ranks. `values`: all arguments by their names."""
     name = values[operator.group]
     process_group = process_groups.resolve_group(name)
     device = _device_of(values)
     if device >= 0 and torch.cuda.is_current_stream_capturing():
-        # Nothing can be measured in a capture, and a function may wait for its GPU, which ends the capture with an error.
+        # A capture runs the body: nothing can be measured in it, and a function that waits for its GPU ends it with an error.
         return operator.body(values, name)
     cells = None if process_group is None else _cells_of(name, process_group, device)
     if cells is None:
@@ -474,7 +478,7 @@ def run(operator: CustomOperator, values: dict[str, Any]) -> torch.Tensor:
 
 
 def _device_of(values: dict[str, Any]) -> int:
-    """The GPU of a call, or -1 for the host: tensors on the host may stand before those on the GPU."""
+    """Returns the GPU of a call, or -1 for the host. A call on a GPU may have tensors on the host as well."""
     return max((each.get_device() for each in values.values() if isinstance(each, torch.Tensor) and each.is_cuda), default=-1)
 
 

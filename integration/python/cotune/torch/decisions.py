@@ -1,4 +1,4 @@
-"""What the pass decided, for people and as data. The list is bounded: old graphs are dropped."""
+"""Keeps the decisions of the pass, and gives them as text for people and as data. Only the newest GRAPHS_KEPT graphs are kept."""
 
 from __future__ import annotations
 
@@ -43,10 +43,15 @@ class ProgramDecision:
 
 @dataclasses.dataclass
 class LeftDecision:
-    """A collective that is left alone: node, operator, group, reason, and the line that calls it.
+    """A collective that is left alone.
 
-    The operator of a functional collective is its name alone, and that of a declared one has its namespace.
-    `is_unsupported`: programs lack its dtype, its layout or its kind, whatever the settings are.
+    Attributes:
+      node: the name of its node.
+      operator: the name of a functional collective without its namespace, or of a declared operator with it.
+      group: the name of its process group.
+      reason: why it is left alone.
+      is_unsupported: programs lack its dtype, its layout or its kind, whatever the settings are.
+      origin: the line that calls it; None if the graph does not have it.
     """
 
     node: str
@@ -66,9 +71,9 @@ class GraphDecision:
       nodes: how many the graph has.
       seconds: the time that the pass took.
       origin: the compiled function, with the line that leads to the first collective.
-      compile_id: as TORCH_LOGS and tlparse have it, "0/1".
+      compile_id: the id that TORCH_LOGS and tlparse show, such as "0/1"; "" if none is known.
       undeclared: custom operators that have a group argument, and that nobody had declared.
-      raced: those that are not declared and run by their body or by a function that the user has registered.
+      raced: custom operators that are not declared and have functions: they run by their body or by one of these.
     """
 
     number: int
@@ -104,7 +109,7 @@ def record(
 ) -> None:
     """Adds a graph. A graph without a collective, and without an operator that may be one, is not kept.
 
-    `calls_custom`: whether the graph calls custom operators that nobody has declared, with a group argument or without one.
+    `calls_custom`: true if the graph calls custom operators that nobody has declared, with a group argument or without one.
     """
     global _count, _calls_custom
     undeclared = undeclared or []
@@ -118,7 +123,7 @@ def record(
 
 
 def _warn_once(unsupported: list[LeftDecision]) -> None:
-    """Warns about the first graph of the process with such collectives; on global rank 0."""
+    """Warns about unsupported collectives, for the first graph of the process that has any; on global rank 0."""
     global _has_warned
     with _lock:
         if _has_warned or not unsupported:
@@ -136,7 +141,7 @@ def _warn_once(unsupported: list[LeftDecision]) -> None:
 
 
 def note_lookup(compile_id: str, is_compiled: bool) -> None:
-    """Notes that Inductor looks for a graph in its caches in this compilation, or compiles it."""
+    """Notes that Inductor looks for the graph of a compilation in its caches, or (`is_compiled`) that it compiles the graph."""
     if not compile_id:
         return
     with _lock:
@@ -161,7 +166,7 @@ def clear() -> None:
 
 
 def calls_custom_operators() -> bool:
-    """Returns true if a graph of this process calls a custom operator that nobody had declared."""
+    """Returns true if a graph that was compiled here calls a custom operator that nobody had declared."""
     return _calls_custom
 
 
@@ -177,7 +182,7 @@ def explain_data() -> list[dict[str, Any]]:
 
 
 def origins_of(group: str, text: str) -> list[Origin]:
-    """The places from which compiled graphs have a program, the oldest first. `text` has one line."""
+    """Returns the origins of a program in compiled graphs, the oldest first. `text`: the program in one line."""
     found = [
         program.origin
         for graph in graphs()
@@ -192,9 +197,9 @@ def _nothing(program: ProgramDecision) -> list[str]:
 
 
 def explain(lines_of: Callable[[ProgramDecision], list[str]] = _nothing) -> str:
-    """The decisions as text: each program, each collective that is left alone, and why, and each undeclared operator.
+    """Returns the decisions as text: each program, each collective that is left alone with the reason, each undeclared operator.
 
-    `lines_of` gives more lines about a program.
+    `lines_of` returns further lines about a program.
     """
     lines = []
     for graph in graphs():
@@ -248,7 +253,7 @@ def _undeclared_count_text(graph: GraphDecision) -> str:
 
 
 def place(origin: Origin | None) -> str:
-    """The text that follows the name of a program or a graph from there; "" if the origin is not known."""
+    """Returns " of ORIGIN", which follows the name of a program or a graph; "" if the origin is not known."""
     return f" of {origin}" if origin is not None else ""
 
 

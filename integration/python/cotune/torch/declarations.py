@@ -1,7 +1,7 @@
 """Custom operators that the user has declared to be collectives.
 
-The pass treats a call of such an operator as the functional collective of the same kind with the wait after it. The
-declarations decide what graphs become, so that the keys of the caches of compiled graphs have them (graph_pass.py).
+The pass treats a call of such an operator as the functional collective of the same kind with the wait after it. Because the
+rewriting of graphs depends on the declarations, they are in the keys of the caches of compiled graphs (graph_pass.py).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Declaration:
         }
 
 
-# By the operator itself, and not by its name: one that is registered anew may have another schema.
+# The declarations by the overloads, not by names: an operator that is registered anew may have another schema.
 _declared: dict[Any, Declaration] = {}
 _checks: list[Callable[[Any], None]] = []
 
@@ -81,7 +81,7 @@ def declare(operator: str, kind: str, tensor: str, group: str, reduction: str = 
 
 
 def when_declared(check: Callable[[Any], None]) -> None:
-    """Lets a function look at each operator that is declared; the ValueError that it raises refuses the declaration."""
+    """Adds a check that is called with each operator that is declared. If it raises ValueError, the declaration is refused."""
     _checks.append(check)
 
 
@@ -92,7 +92,7 @@ def _replace(old: dict[Any, Declaration], new: dict[Any, Declaration]) -> None:
 
 
 def why_refused(overload: Any, tensor: str, group: str) -> str:
-    """Why a declaration of an operator with these arguments would be refused, whatever its kind is; "" if it would not be."""
+    """Returns why a declaration of an operator with these arguments would be refused, whatever its kind; "" if it would not."""
     try:
         _checked("", overload, "all_gather", tensor, group, "sum")
     except ValueError as failure:
@@ -101,7 +101,7 @@ def why_refused(overload: Any, tensor: str, group: str) -> str:
 
 
 def _checked(where: str, overload: Any, kind: str, tensor: str, group: str, reduction: str) -> Declaration:
-    """The declaration. Raises ValueError, whose text begins with `where`."""
+    """Returns the declaration. Raises ValueError, whose text begins with `where`, for one that is refused."""
     _check_kind(where, kind)
     if why := why_not_declarable(overload):
         raise ValueError(f"{where}: {why}")
@@ -114,7 +114,7 @@ def _checked(where: str, overload: Any, kind: str, tensor: str, group: str, redu
 
 
 def of(target: Any) -> Declaration | None:
-    """The declaration of an operator; None for all that nobody has declared."""
+    """Returns the declaration of an operator; None if nobody has declared it."""
     return _declared.get(target)
 
 
@@ -140,7 +140,7 @@ def key() -> tuple[Any, ...]:
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a collective by the names of the functional one, whether it is declared or functional."""
+    """Returns the arguments of a collective, functional or declared, by the names that functional collectives have for them."""
     wrapped = wrapped_in(node)
     if wrapped is not None:
         given = node.args[node.args.index(wrapped) + 1 :]
@@ -166,7 +166,7 @@ def name_of(overload: Any) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def why_not_declarable(overload: Any) -> str:
-    """Why an operator cannot be a collective of the pass, whatever its kind is; "" if it can."""
+    """Returns why an operator cannot be declared as a collective of any kind; "" if it can."""
     if why := why_no_new_tensor(overload):
         return why
     tensors = [each.name for each in overload._schema.arguments if "Tensor" in str(each.type)]
@@ -181,7 +181,7 @@ def why_not_declarable(overload: Any) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def why_no_new_tensor(overload: Any) -> str:
-    """Why an operator is none that writes to nothing and returns one new tensor, or is one that the pass knows; "" otherwise."""
+    """Returns why an operator is refused: it writes to an argument, does not return one new tensor, or the pass knows it; or ""."""
     schema = overload._schema
     if schema.name.split("::")[0] in _KNOWN_NAMESPACES:
         return (
@@ -204,7 +204,7 @@ def why_no_new_tensor(overload: Any) -> str:
     return ""
 
 
-# Follows the reason that a call of a declared operator does not reach the pass as a call.
+# The reason for which a call of an operator with an effect does not reach the pass as such.
 EFFECT_HINT = (
     "an effect is registered for it, so that PyTorch wraps its calls and orders them by a token; register it without an effect: "
     "cotune keeps the order and all calls of declared operators"
@@ -212,7 +212,7 @@ EFFECT_HINT = (
 
 
 def why_not_seen(overload: Any) -> str:
-    """Why the pass would not find calls of an operator in a graph; "" if it does."""
+    """Returns why the pass would not find calls of an operator in a graph; "" if it would."""
     if compat.has_effect(overload):
         return EFFECT_HINT
     if compat.is_decomposed(overload):

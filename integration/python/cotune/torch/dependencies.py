@@ -14,18 +14,18 @@ from cotune.torch.region import Region
 
 
 class Dependencies:
-    """Regions, writes to memory and collectives that nodes depend on, as far as a sweep over the graph has come.
+    """The regions, writes to memory and collectives that each node depends on which a sweep over the graph has passed.
 
     Attributes:
-      starts: collectives, and nodes with collectives in their bodies, by their place in the order of starts.
-      epochs: of each node, how many nodes before it write to memory.
+      starts: the place in the order of starts of each collective, and of each node with collectives in its bodies.
+      epochs: the number of nodes up to each node that write to memory.
     """
 
     def __init__(self, composites: Composites):
         self._composites = composites
         self._of: dict[fx.Node, Region] = {}
-        self._masks: dict[fx.Node, int] = {}  # regions that a node depends on, itself outside
-        self._reach: list[int] = []  # regions that the region's operands depend on
+        self._masks: dict[fx.Node, int] = {}  # bit mask of the regions that a node depends on by its operands
+        self._reach: list[int] = []  # for each region, bit mask of the other regions that its operands depend on
         self._latest: dict[fx.Node, int] = {}  # the last collective that a node depends on, or -1
         self._epoch = 0
         self.starts: dict[fx.Node, int] = {}
@@ -48,7 +48,7 @@ class Dependencies:
         return self._of.get(node)
 
     def open_region(self) -> None:
-        """Adds a region without members, whose index is the number of those before."""
+        """Adds a region without members. Its index is the number of regions before it."""
         self._reach.append(0)
 
     def drop_region(self, region: Region) -> None:
@@ -72,7 +72,7 @@ class Dependencies:
             raise Refusal("an operand depends on a collective that starts later")
 
     def _latest_of(self, operand: fx.Node, region: Region) -> int:
-        """The last collective that runs before an operand of the region is there."""
+        """Returns the place of the last collective that has to start before an operand of the region is computed, or -1."""
         of = self._of.get(operand)
         if of is region:
             return -1

@@ -33,7 +33,7 @@ class Emission:
         self._anchor = None if is_rowwise else self._flat_type()
 
     def _flat_type(self) -> tuple[str, int] | None:
-        """The type of a member of exactly the result's sizes: those sizes stand for that type."""
+        """Rows and columns of an operand that is a member and has the sizes of the result, which then has them too; or None."""
         for argument in self.operands:
             if argument in self.region.values and argument not in self.region.narrow:
                 facts = sizes.facts_of(argument)
@@ -100,7 +100,7 @@ class Emission:
         return self._aligned(facts)
 
     def _aligned(self, facts: sizes.TensorFacts) -> tuple[str, int]:
-        """Rows and columns of an operand that is repeated to the result's sizes."""
+        """Rows and columns of an operand that broadcasting repeats to the result's sizes. Raises Refusal if programs cannot."""
         if all(isinstance(size, int) and size == 1 for size in facts.dims):
             return ONE, 1
         rows, columns = self.result_type
@@ -117,7 +117,7 @@ class Emission:
 
 
 def emit(region: Region, node: fx.Node, composites: Composites) -> int:
-    """The value of a node in the program of a region. Raises Refusal if the program cannot have it."""
+    """Adds the operations of a node to the program of a region, and returns the value. Raises Refusal if that is not possible."""
     facts = sizes.facts_of(node)
     if facts is None:
         raise Refusal("its value is no tensor")

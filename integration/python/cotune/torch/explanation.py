@@ -1,7 +1,8 @@
-"""Explains what runs, and what cotune does not see: for each program its place in the code and, for each tuned size, the choice, its time and its age.
+"""Explains how programs run: for each its place in the code and, for each tuned size, the choice, its time and its age.
 
-All of it is known from the database as well as from a tune of this process. It concerns the programs of graphs that were
-compiled here, and of those that came out of Inductor's cache: the code that Inductor generated has their texts.
+The facts come from a tune of this process or from the database. They cover graphs that were compiled here, and those that came
+out of Inductor's cache, because the code that Inductor generated has the texts of their programs. The explanation ends with the
+number of collectives outside of compiled graphs, which cotune does not see.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ class SizeExplanation:
 
     Attributes:
       rows: the row count.
-      choice: runs at this size.
-      source: "table" if it was tuned; "forced" if the setting force_choice gives it the choice; "relative" if it runs by the row of another call, which `note` names; otherwise as
-        cotune_explain_json has it.
-      time_us: of the choice when it was measured; None on a rank that does not know it, and if it was not.
-      default_time_us: of the default choice in the same measurement.
-      gain: default_time_us / time_us.
-      is_measured_here: whether this process has measured the size; the database knew it otherwise.
-      measured_unix_s: the time of the measurement; None on a rank other than 0 that has loaded a database.
-      is_default: whether the choice is the default one; its gain is 1 then.
-      note: a reason that the numbers need, or "".
+      choice: the id of the choice that runs at this size.
+      source: "table" if the size was tuned; "forced" if the setting force_choice gives the choice; "relative" if it runs by the
+        row of the dispatch table for another call, which `note` names; otherwise the source in cotune_explain_json.
+      time_us: the measured time of the choice; None if it was not measured, or if this rank does not know the time.
+      default_time_us: the time of the default choice in the same measurement; None as above.
+      gain: default_time_us / time_us; None if one of them is.
+      is_measured_here: true if this process has measured the size, false if the database had it.
+      measured_unix_s: when it was measured, in seconds since 1970; None on a rank other than 0 that has loaded a database.
+      is_default: true if the choice is the default one; the gain is 1 then.
+      note: an explanation that the numbers need, or "".
     """
 
     rows: int
@@ -62,7 +63,7 @@ class SizeExplanation:
 
 
 def _verdict(choices: list[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None:
-    """The first choice with a time of the decisive heat that has these members."""
+    """Returns the first choice with a time in the decisive heat whose fields have these values; None without one."""
     for each in choices:
         is_wanted = all(each[name] == value for name, value in wanted.items())
         if is_wanted and each["time_us"] and each["outcome"] in ("timed", "outpaced"):
@@ -71,7 +72,7 @@ def _verdict(choices: list[dict[str, Any]], **wanted: Any) -> dict[str, Any] | N
 
 
 def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup) -> SizeExplanation:
-    """The explanation of one size, from an answer of cotune_explain_program_json."""
+    """Makes the explanation of one size from an answer of cotune_explain_program_json."""
     size = SizeExplanation(rows, answer["choice"], answer["source"])
     if size.source == "forced":
         size.note = "forced, whatever was measured"
@@ -89,7 +90,7 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup) -
     if measured is None:
         return size
     size.measured_unix_s = measured.get("measured_unix_s") or None
-    # A steady result of the database counts more than a new one that is unsteady.
+    # The database keeps an older steady result rather than a new unsteady one, so that this one may be older than the tune.
     if (size.measured_unix_s or program.begun_unix_s) < program.begun_unix_s:
         size.is_measured_here = False
     runs = _verdict(measured["choices"], choice=size.choice)
@@ -112,9 +113,9 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup) -
 
 
 def sizes_of(entry: groups.GroupEntry, text: str, rows: Iterable[int]) -> list[SizeExplanation]:
-    """The sizes of a program in a group: those that are tuned, or else the first one.
+    """Returns the tuned sizes of a program in a group, or its first size if none is tuned.
 
-    None if the group is plain, has failed, or is in a call of another thread.
+    The list is empty if the group is plain, has failed, or is in a call of another thread.
     """
     if entry.is_plain or entry.group is None:
         return []
@@ -133,7 +134,7 @@ def sizes_of(entry: groups.GroupEntry, text: str, rows: Iterable[int]) -> list[S
 
 
 def _entry_of(name: str, text: str) -> groups.GroupEntry | None:
-    """The group that runs a program: the one that has tuned it, or the first one of that name."""
+    """Returns the group that runs a program: the one that has tuned it, or else the first of that name; None without one."""
     found = [entry for entry in groups.entries() if entry.name == name]
     return next((entry for entry in found if text in entry.programs), found[0] if found else None)
 
@@ -154,7 +155,7 @@ class _Generated:
     Attributes:
       programs: (program, group, manifest) of each program operator that it calls.
       calls: its calls of custom operators.
-      leaves_collectives: whether it calls functional collectives of PyTorch.
+      leaves_collectives: true if it calls functional collectives of PyTorch.
     """
 
     programs: tuple[tuple[str, str, str], ...]
@@ -197,7 +198,7 @@ def _programs_in(code: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def _cached_programs() -> list[ProgramDecision]:
-    """The programs of graphs that this process runs, and has not compiled or does not list any more."""
+    """Returns the programs that this process runs and whose graphs are not in decisions.graphs(): most came out of a cache."""
     rows: dict[tuple[str, str], set[int]] = {}
     for entry in groups.entries():
         for text, program in entry.programs.items():
@@ -220,7 +221,7 @@ def _cached_programs() -> list[ProgramDecision]:
 
 
 def _cached_operators() -> list[UndeclaredOperator]:
-    """The undeclared operators that generated code calls, but for those that a graph lists that was compiled here."""
+    """Returns the undeclared operators that generated code calls, without those that decisions.graphs() lists."""
     listed = {each.operator for graph in decisions.graphs() for each in graph.undeclared}
     found: dict[str, UndeclaredOperator] = {}
     for file in compat.generated_files():
@@ -234,7 +235,7 @@ def _cached_operators() -> list[UndeclaredOperator]:
     return list(found.values())
 
 
-# Collectives that no graph has.
+# Collectives outside of graphs.
 
 
 def _graphs_leave_collectives() -> bool:
@@ -249,7 +250,7 @@ def _graphs_leave_collectives() -> bool:
 
 
 def outside_line() -> str:
-    """The line about collectives outside of compiled graphs, with their number."""
+    """Returns the line about collectives outside of compiled graphs, with their number."""
     found = outside.count()
     if found.groups == 0:
         return f"{_NOT_SEEN}; this process has no process group now, and PyTorch numbers collectives by process groups"
@@ -295,7 +296,7 @@ def _since_text(size: SizeExplanation) -> str:
 
 
 def size_lines(sizes: list[SizeExplanation]) -> list[str]:
-    """The table of a program's sizes."""
+    """Returns the lines of the table of a program's sizes."""
     if not sizes:
         return []
     cells = [("rows", "runs", "time", "gain", "since")]
@@ -310,7 +311,7 @@ def size_lines(sizes: list[SizeExplanation]) -> list[str]:
 
 
 class _Lines:
-    """Makes the lines of each program, once if several graphs have the program."""
+    """Makes the lines of each program. If several graphs have a program, its sizes are listed once."""
 
     def __init__(self) -> None:
         self._written: set[tuple[str, str]] = set()
@@ -330,7 +331,7 @@ class _Lines:
 
 
 def explain() -> str:
-    """Explains each collective, each program with the choices that it runs, and each process group."""
+    """Returns the text of cotune.torch.explain()."""
     lines = _Lines()
     text = decisions.explain(lines.of)
     cached = _cached_programs()
@@ -350,10 +351,10 @@ def explain() -> str:
 
 
 def explain_data() -> list[dict[str, Any]]:
-    """The same as data: a dict for each graph, as GraphDecision has it, with the sizes of each program.
+    """Returns the data of cotune.torch.explain_data(): a dict for each graph, with the fields of GraphDecision.
 
-    A last dict, of which `is_from_cache` is true and `number` -1, has the programs and the undeclared operators of graphs
-    that came out of a cache, if there are any.
+    Each program has its sizes and its verdicts. If graphs came out of a cache, their programs and undeclared operators are in a
+    last dict, whose `is_from_cache` is true and whose `number` is -1.
     """
     found = [{**each, "is_from_cache": False} for each in decisions.explain_data()]
     cached, operators = _cached_programs(), _cached_operators()

@@ -13,10 +13,10 @@ _warned: set[tuple[str, str, str]] = set()  # (operator, choice, origin)
 
 
 def warn_of_unknown() -> None:
-    """Warns, once, of each forced choice whose operator has no functions now, when a graph is compiled. Global rank 0 shows it.
+    """Warns once about each forced choice whose operator has no functions while a graph is compiled. Global rank 0 shows it.
 
-    A list that cannot be read is a warning here and no error, because it may be wrong on this rank alone: the others would wait for it.
-    The meeting of the ranks, which a graph on one rank does not have, raises the error on all of them.
+    A list that cannot be read is only a warning here, because it may be wrong on this rank alone, and the others would wait for
+    this rank after an error. When the ranks meet, all of them raise the error.
     """
     known = custom_choices.names()
     level = logging.WARNING if process_groups.global_rank() == 0 else logging.INFO

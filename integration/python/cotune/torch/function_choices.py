@@ -1,8 +1,8 @@
-"""Python functions that the user has registered as ways to run a custom operator, as choices of the groups of cotune.
+"""Python functions that the user has registered for a declared custom operator, as choices of the groups of cotune.
 
 A function has the arguments of its operator. It gets the operand as a tensor of one dimension, and the name of a process
-group of its own with the ranks of the operator's: a function that fails or hangs leaves collectives unfinished, and must
-not disturb those of the model. That process group is made anew after each failure.
+group that only functions use, with the ranks of the operator's. A function that fails or hangs leaves collectives unfinished,
+which must not disturb those of the model. That process group is made anew after each failure.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Registered:
     """One way to run an operator.
 
     Attributes:
-      name: that of the choice.
+      name: the name of the choice, without the backend "python".
       overload: the operator.
-      run: the function; None: the operator itself.
+      run: the function; None for the operator itself.
       parameters: arguments that the function gets by their names, beside those of the operator.
       is_compiled: Inductor compiles the function (function_forms.py).
-      options: options of Inductor for that.
+      options: options of Inductor for the compilation.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Registered:
     def is_same(self, other: Registered) -> bool:
         """Returns true if both are one choice."""
         first, second = (declarations.of(each.overload) for each in (self, other))
-        # Another operator may have other arguments, or another reduction.
+        # A function that is registered for two operators is one choice only if they have equal arguments and reductions.
         is_one_collective = (first.kind, first.reduction) == (second.kind, second.reduction)
         names = [[(each.name, each.default_value) for each in way.overload._schema.arguments] for way in (self, other)]
         is_one_form = (self.is_compiled, self.options) == (other.is_compiled, other.options)
@@ -76,12 +76,12 @@ class Registered:
 
     @property
     def reduction(self) -> str:
-        """The one word of its reduction; "" if the operator has an argument for it, or reduces nothing."""
+        """The reduction of its operator; "" if an argument of the operator has it, or if the operator reduces nothing."""
         word = declarations.of(self.overload).reduction
         return word if word in _REDUCTION_WORDS.values() else ""
 
     def arguments(self, group_name: str, reduction: str) -> dict[str, Any]:
-        """All arguments but the operand, by their names."""
+        """Returns all arguments except the operand, by their names."""
         declaration = declarations.of(self.overload)
         named: dict[str, Any] = {}
         for each in self.overload._schema.arguments:
@@ -108,14 +108,14 @@ _registry = _Registry()
 def register(
     overload: Any, prefix: str, ways: Sequence[tuple[Callable[..., Any] | None, dict[str, Any], dict[str, Any]]]
 ) -> None:
-    """Registers ways to run a declared operator; an earlier registration of it is replaced. Raises ValueError.
+    """Registers ways to run a declared operator; an earlier registration of it is replaced.
 
-    `ways`: a function, or None for the operator itself, the arguments that it gets by their names, and the options of
-    Inductor for its compiled form, which is a way of its own.
+    Each of `ways` has a function, or None for the operator itself; the arguments that it gets by their names; and the options
+    of Inductor for its compiled form, which is a further way. Raises ValueError for ways that are refused.
     """
     name = declarations.name_of(overload)
     made: list[Registered] = []
-    # The operator itself races, too: it is what runs without cotune.
+    # The operator itself races as well, because it runs without cotune.
     itself = [(None, {}, {})] if _missing_arguments(overload, {}) == [] else []
     for run, parameters, options in [*ways, *itself]:
         check_parameters(name, parameters)
@@ -135,7 +135,7 @@ def register(
 def _forms_of(
     overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], options: dict[str, Any]
 ) -> list[Registered]:
-    """A function as it is and as it is compiled. The operator itself is not compiled."""
+    """Returns a function as it is, and its compiled form. The operator itself has no compiled form."""
     made = [Registered(choice_name(overload, prefix, run, parameters), overload, run, parameters)]
     if run is not None:
         name = choice_name(overload, prefix, run, {**parameters, **options}, COMPILED)
@@ -144,9 +144,9 @@ def _forms_of(
 
 
 def registered(compiles: bool = True) -> list[Registered]:
-    """All functions, each name once, in an order that is equal on ranks with the same registrations.
+    """Returns all functions, each name once, in an order that is equal on ranks with the same registrations.
 
-    Without `compiles` there are no compiled forms.
+    Without `compiles` it leaves compiled forms out.
     """
     with _registry.lock:
         found = {each.name: each for several in _registry.by_overload.values() for each in several}
@@ -154,7 +154,7 @@ def registered(compiles: bool = True) -> list[Registered]:
 
 
 def check_declared(overload: Any) -> None:
-    """Raises ValueError if the functions of an operator do not fit its declaration, which may be another one than before."""
+    """Raises ValueError if the functions of an operator do not fit its declaration, which may have changed."""
     name = declarations.name_of(overload)
     with _registry.lock:
         made = list(_registry.by_overload.get(overload, ()))
@@ -168,7 +168,7 @@ declarations.when_declared(check_declared)
 
 
 def _check_names(operator: str, made: Sequence[Registered], others: Sequence[Registered]) -> None:
-    """Raises ValueError for two functions of one name that are not one choice."""
+    """Raises ValueError if two different functions would be choices of the same name."""
     names: dict[str, Registered] = {each.name: each for each in others}
     for each in made:
         known = names.setdefault(each.name, each)
@@ -180,22 +180,24 @@ def _check_names(operator: str, made: Sequence[Registered], others: Sequence[Reg
 
 
 def forget_all() -> None:
-    """Forgets all registrations, as tests need it."""
+    """Forgets all registrations. It is for tests."""
     with _registry.lock:
         _registry.by_overload.clear()
 
 
 def version_of(process_group: Any, compiles: bool) -> str:
-    """Equal on ranks that have the same functions; "" without any."""
+    """Returns a text that is equal on ranks with the same functions; "" without any."""
     ways = registered(compiles)
     return _version(ways, process_group) if ways else ""
 
 
 def functions_of(process_group: Any, store: Any, prefix: str, forms: Any | None = None) -> Functions | None:
-    """The functions as choices of the group of cotune for a process group; None if nothing is registered.
+    """Returns the functions as choices of the group of cotune for a process group; None if nothing is registered.
 
-    Their own process groups meet by the store, under names that begin with `prefix`, which no other group has. `forms` runs
-    the compiled functions (function_forms.Forms); without it there are none.
+    Args:
+      store: connects the process groups in which functions run.
+      prefix: the begin of the names of these process groups, which no other group has.
+      forms: runs the compiled functions (function_forms.Forms); without it there are no compiled forms.
     """
     ways = registered(compiles=forms is not None)
     if not ways:
@@ -230,13 +232,13 @@ class _Runner:
         self._declaration = declarations.of(way.overload)
 
     def __call__(self, call: FunctionCall) -> Any:
-        # A call on host memory is on a thread of cotune's, with PyTorch's settings of a new thread.
+        # A call on host memory runs on a thread of cotune, which has PyTorch's settings of a new thread already.
         settings = torch.no_grad() if call.stream is None else compiled_functions.settings_of_new_thread()
         with settings, _stream_of(call), call.group.use():
             if call.stream is None:
                 process_groups.set_host_timeout_s(call.group.process_group, max(call.timeout_s, 0.001))
                 return self._result(call, _tensor(call.send)).contiguous()
-            # The operand is that of the call, and functions may write to theirs.
+            # Functions may write to their operand, so that they get a copy of the caller's.
             result = self._result(call, _tensor(call.send).clone())
             _tensor(call.recv).copy_(result.reshape(-1))
             call.group.note_enqueued()
@@ -273,7 +275,7 @@ def _stream_of(call: FunctionCall) -> Any:
 
 
 class _CudaMemory:
-    """Device memory as an object from which PyTorch makes a tensor of bytes without a copy."""
+    """Wraps device memory, so that PyTorch makes a tensor of bytes of it without a copy."""
 
     def __init__(self, address: int, size_bytes: int):
         self.__cuda_array_interface__ = {
@@ -282,7 +284,7 @@ class _CudaMemory:
 
 
 def _tensor(memory: Any) -> torch.Tensor:
-    """The memory of an operand as a tensor of one dimension."""
+    """Returns a tensor of one dimension that shares the memory of an operand."""
     dtype, size_bytes = _DTYPES[memory.dtype], memory.count * memory.dtype.size_bytes
     if memory.device is not None:
         if size_bytes == 0:
@@ -297,7 +299,7 @@ def _tensor(memory: Any) -> torch.Tensor:
 def choice_name(
     overload: Any, prefix: str, run: Callable[..., Any] | None, parameters: dict[str, Any], suffix: str = ""
 ) -> str:
-    """The name of the choice: "ring?chunk_size=65536"; of the operator itself, "lib.op"."""
+    """Returns the name of a choice: "ring?chunk_size=65536", or "lib.op" for the operator itself. Raises ValueError if too long."""
     if run is None:
         algorithm = declarations.name_of(overload).replace("::", ".")
     else:
@@ -316,12 +318,12 @@ def choice_name(
 
 
 def _word(text: str) -> str:
-    """The text in the characters that names of choices may have."""
+    """Returns the text in lower case, with "_" in place of each character that a name of a choice may not have."""
     return re.sub(r"[^a-z0-9_.-]", "_", text.lower()) or "_"
 
 
 def check_parameters(name: str, parameters: dict[str, Any]) -> None:
-    """Raises ValueError for a value that is not the same text on all ranks and in each process."""
+    """Raises ValueError for a parameter of a type whose text may differ between ranks or processes."""
     for key, value in parameters.items():
         if not (value is None or isinstance(value, (bool, int, float, str, torch.dtype))):
             raise ValueError(
@@ -331,7 +333,7 @@ def check_parameters(name: str, parameters: dict[str, Any]) -> None:
 
 
 def _check_arguments(name: str, way: Registered) -> None:
-    """Raises ValueError if cotune would not know an argument of the operator for the function."""
+    """Raises ValueError if an argument of the operator would have no value, or if a parameter is the operand or the group."""
     declaration = declarations.of(way.overload)
     if missing := _missing_arguments(way.overload, way.parameters):
         raise ValueError(
@@ -347,14 +349,14 @@ def _check_arguments(name: str, way: Registered) -> None:
 
 
 def _missing_arguments(overload: Any, parameters: dict[str, Any]) -> list[str]:
-    """The arguments of an operator for which cotune has no value, if its functions get these parameters."""
+    """Returns the arguments of an operator that have no value, if a function gets these parameters."""
     declaration = declarations.of(overload)
     known = {declaration.tensor, declaration.group, declaration.reduction, *parameters}
     return [each.name for each in overload._schema.arguments if each.name not in known and not each.has_default_value()]
 
 
 def _version(ways: Sequence[Registered], process_group: Any) -> str:
-    """Differs if the code of a function, PyTorch or the backend of the process group is another one."""
+    """Returns a text that changes with the code of a function, PyTorch and the backend of the process group."""
     digest = hashlib.sha256()
     for way in ways:
         digest.update(f"{way.name}\0{way.overload._schema}\0{sorted(way.parameters.items())}\0{sorted(way.options.items())}\0".encode())
@@ -363,15 +365,12 @@ def _version(ways: Sequence[Registered], process_group: Any) -> str:
 
 
 def callable_text(function: Any) -> str:
-    """All that decides the behaviour of a callable, as text that is equal in each process."""
+    """Returns a text of the code, defaults and closure of a callable, which is equal in each process."""
     return _callable_text(function, ())
 
 
 def _callable_text(function: Any, outer: tuple[Any, ...]) -> str:
-    """Returns all that decides the behaviour of a callable, as text without addresses of memory: code, defaults and closure.
-
-    `outer`: the values whose texts hold this one, because a closure may hold its own function.
-    """
+    """See callable_text(). `outer`: the values that contain this one, because a closure may contain its own function."""
     if isinstance(function, functools.partial):
         parts = (function.func, function.args, sorted(function.keywords.items()))
         return f"partial {_value_text(parts, outer)}"
@@ -397,7 +396,7 @@ def _held_by(cell: types.CellType) -> Any:
 
 
 def _value_text(value: Any, outer: tuple[Any, ...]) -> str:
-    """A value as text that is equal in each process; of an object whose text may have an address, the type alone."""
+    """Returns a value as text, equal in each process. An object whose text may have an address counts by its type alone."""
     if any(value is each for each in outer):
         return "itself"
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device)):
@@ -416,5 +415,5 @@ def _value_text(value: Any, outer: tuple[Any, ...]) -> str:
 
 
 def _code_text(code: types.CodeType) -> str:
-    """Code as text without addresses of memory."""
+    """Returns code as text without addresses of memory."""
     return f"{code.co_code.hex()} {[_value_text(each, ()) for each in code.co_consts]} {code.co_names}"

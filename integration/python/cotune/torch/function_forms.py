@@ -2,8 +2,8 @@
 
 A function is compiled as one graph, which fits all sizes unless the function depends on the size: then there is one graph
 for each size that is tuned. It is compiled only when all ranks meet for a tune (function_stage.py). A call at a size for
-which no graph fits runs the function as it is, so that no call of a model compiles, but for the first one after
-torch._dynamo.reset(), which forgets the graphs of the model as well.
+which no graph fits runs the function as it is, so that calls of a model compile nothing. The exception is the first call
+after torch._dynamo.reset(), which forgets the graphs of the model as well.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Size:
     """A function for operands of one size.
 
     Attributes:
-      name: that of the choice.
-      reduction: the word of the reduction; "" for none.
-      count: the elements of the operand.
+      name: the name of the choice.
+      dtype: the dtype of the operand.
+      reduction: the reduction as PyTorch names it, such as "avg"; "" for none.
+      count: the number of elements of the operand.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Size:
 
     @property
     def text(self) -> str:
-        """Equal on all ranks, and different for each size."""
+        """A text that is equal on all ranks, and different for each size."""
         return f"{self.name} {self.dtype} {self.reduction} {self.count}"
 
 
@@ -49,7 +50,8 @@ class Forms:
     """The compiled functions of one group of cotune.
 
     Attributes:
-      is_tuning: a function that could not be compiled fails, so that it is left out. In other calls it runs as it is.
+      is_tuning: true during a tune: a function that could not be compiled raises then, so that the tune leaves it out. In other
+        calls it runs as it is.
       meetings: how often the ranks have met to compile.
     """
 
@@ -64,12 +66,12 @@ class Forms:
         self.meetings = 0
 
     def knows(self, size: Size) -> bool:
-        """Returns true if the function was compiled for this size, or could not be."""
+        """Returns true if the function was compiled for this size, or if that has failed."""
         form = self._forms.get((size.name, size.dtype, size.reduction))
         return size in self._known and not (form is not None and form.is_unfinished)
 
     def compile(self, way: Registered, size: Size) -> str:
-        """Compiles a function for operands of one size. Returns why that is not possible, or ""."""
+        """Compiles a function for operands of one size. Returns why that has failed, or ""."""
         try:
             with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
                 operand = torch.zeros(size.count, dtype=size.dtype, device=self._device)
@@ -84,11 +86,11 @@ class Forms:
         self._known[size] = reason
 
     def run(self, way: Registered, operand: torch.Tensor, reduction: str, process_group: Any) -> Any:
-        """Runs a function compiled, or as it is if no graph fits. Raises NotCompiled in a tune."""
+        """Runs the compiled form of a function, or the function as it is if no graph fits: in a tune that raises NotCompiled."""
         size = Size(way.name, operand.dtype, reduction, operand.numel())
         reason = self._known.get(size, "")
         if self.is_tuning and size not in self._known:
-            # Rank 0 alone knows what the tune measures, and its database may have changed since it was asked.
+            # Only rank 0 knows which sizes the tune measures, and its database may have changed since it listed them.
             raise NotCompiled("it was not compiled for this tune, because the database had a result for this size")
         if reason and self.is_tuning:
             raise NotCompiled(f"it cannot be compiled on every rank: {reason}")
@@ -100,7 +102,7 @@ class Forms:
         return form.run([operand], process_group, self.is_tuning)
 
     def _compile_again(self, way: Registered, dtype: torch.dtype, reduction: str) -> None:
-        """Compiles what torch._dynamo.reset() has forgotten. A size at which that fails runs the function as it is."""
+        """Compiles the code anew that torch._dynamo.reset() has dropped. If that fails for a size, the function runs as it is there."""
         for size, reason in list(self._known.items()):
             if not reason and (size.name, size.dtype, size.reduction) == (way.name, dtype, reduction):
                 self.compile(way, size)

@@ -1,6 +1,6 @@
 """The process groups in which Python functions of the user communicate while they race or run for a collective.
 
-They have the ranks of a process group of the user. A group whose functions have failed is taken down, and another one is made.
+Each has the ranks of a process group of the user. A group whose functions have failed is closed, and a new one is made.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from cotune.functions import FunctionGroup
 from cotune.torch import process_groups
 from cotune.torch.log import log
 
-# A group that ends in the ordinary way waits so long for the kernels that it has enqueued, and looks so often.
+# close() without a failure waits at most so many seconds for the kernels that were enqueued, and checks them at this interval.
 _ENDS_WAIT_S = 5.0
 _LOOK_S = 0.001
-# The names of the process groups that exist for functions; collectives in them are none of the user's.
+# The names of the process groups that exist for functions, whose collectives are not the user's.
 _names: set[str] = set()
 
 
@@ -31,7 +31,7 @@ def is_own(name: str) -> bool:
 
 
 def note_own(name: str) -> None:
-    """Notes the name of a process group whose collectives are none of the user's."""
+    """Notes the name of a process group whose collectives are not the user's."""
     _names.add(name)
 
 
@@ -41,11 +41,11 @@ class OwnGroup:
 
     Attributes:
       process_group: the group.
-      forms: runs compiled functions.
+      forms: runs compiled functions (function_forms.Forms); None if there are none.
       lock: is held to change `running`.
       running: how many functions run in it now.
-      has_failed: a function has raised, and what it has begun may wait for another rank.
-      is_closed: no function begins any more.
+      has_failed: a function has raised, so that its collectives may wait for another rank for ever.
+      is_closed: close() has been called, and no function starts any more.
     """
 
     process_group: Any
@@ -54,12 +54,12 @@ class OwnGroup:
     running: int = 0
     has_failed: bool = False
     is_closed: bool = False
-    # On GPUs, by the streams of the calls: the ends of the latest ones.
+    # On GPUs, events at the ends of the latest calls, by the streams of the calls.
     _ends: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
-        """A call of a function."""
+        """Counts a call of a function in the block as running, and notes a failure."""
         with self.lock:
             self.running += 1
         try:
@@ -73,17 +73,17 @@ class OwnGroup:
                 self._end_if_unused()
 
     def note_enqueued(self) -> None:
-        """Notes that a call on the current stream of the GPU is enqueued as a whole. It may not have run."""
+        """Notes that all work of a call is enqueued on the current stream of the GPU. It may not have run yet."""
         stream = torch.cuda.current_stream()
         end = self._ends.setdefault(stream.cuda_stream, torch.cuda.Event())
         end.record(stream)
 
     def close(self) -> None:
-        """Ends the connections, so that functions of other ranks do not wait for this one, when no function uses them.
+        """Destroys the process group as soon as no function runs in it, so that functions of other ranks do not wait for this one.
 
-        Kernels of NCCL wait for their peers without end, and one that waits for a rank that has failed would keep the GPU, and
-        the end of the process group as well. They are aborted. All ranks know of the failure then: each closes its group.
-        Without a failure the kernels of the latest calls have 5 s to end, because an abort would leave their results wrong.
+        Kernels of NCCL wait for their peers without end. A kernel that waits for a rank that has failed would block the GPU and
+        the end of the process group, so that kernels are aborted after a failure; each rank learns of it and closes its group.
+        Without a failure the kernels of the latest calls get 5 s to end first, because an abort makes their results wrong.
         """
         with self.lock:
             self.is_closed = True
@@ -108,11 +108,11 @@ class OwnGroup:
         try:
             process_groups.abort_collectives(self.process_group)
         except RuntimeError as failure:
-            # The group is closed nevertheless: no caller could do more.
+            # The group is closed nevertheless, because no caller could do more.
             log.info("the collectives of process group %r were not aborted: %s", self.process_group.group_name, failure)
 
     def _end_if_unused(self) -> None:
-        # destroy_process_group() of the user ends all groups.
+        # The user's destroy_process_group() may have destroyed this group already.
         name = self.process_group.group_name
         if self.is_closed and self.running == 0 and process_groups.resolve_group(name) is self.process_group:
             torch.distributed.destroy_process_group(self.process_group)
@@ -141,7 +141,7 @@ class Groups:
         ranks = [self._global_ranks[each] for each in made.job_ranks]
         timeout_s = process_groups.group_timeout_s(self._process_group, -1 if made.device is None else made.device)
         if made.device is None:
-            # Each call sets a timeout of its own. That of NCCL stays, because PyTorch ends the process when it is over.
+            # Each call on host memory sets its own timeout. NCCL keeps the user's, because PyTorch ends the process after it.
             timeout_s = min(timeout_s, max(made.timeout_s, 1.0))
         name = f"{self._prefix}/{made.name}"
         group = process_groups.make_group(ranks, made.rank, self._backend, self._store, name, timeout_s)

@@ -1,7 +1,7 @@
-"""The stage of a tune in which Inductor compiles the functions that the user has registered: before anything is measured.
+"""The stage before the measurements of a tune, in which Inductor compiles the functions that the user has registered.
 
-All ranks compile the same functions for the same sizes, and exchange what has failed: a function that one rank cannot
-compile is left out on all of them, with the reason of the first such rank. It races as it is.
+All ranks compile the same functions for the same sizes, and exchange the failures. The compiled form of a function that one
+rank cannot compile is left out on all of them, with the reason of the first such rank. The function races as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotune.torch.log import log
 from cotune.torch.manifest import Entry
 from cotune.torch.program_text import ALL, ONE, SHARE, parse
 
-# Gives the word of this rank to a meeting, and returns those of all ranks.
+# Gives the word of this rank to a meeting of that name, and returns the words of all ranks.
 Share = Callable[[str, dict[str, Any]], list[dict[str, Any]]]
 
 
@@ -28,8 +28,8 @@ Share = Callable[[str, dict[str, Any]], list[dict[str, Any]]]
 def compiled(entry: groups.GroupEntry | None, programs: list[Entry], share: Share) -> Iterator[None]:
     """Compiles the functions for a tune of these programs, which runs in the block. Collective over the ranks.
 
-    A size that the tuned database knows is not measured, unless its times were unsteady or the functions were not there, and
-    needs only the functions that have won.
+    Functions are compiled for the sizes that the tune measures. A size that the tuned database knows is not among them, unless
+    its times were unsteady or it was measured without these functions. After the tune, winners are compiled at such sizes.
     """
     forms = None if entry is None or entry.group is None else entry.forms
     if forms is None:
@@ -57,7 +57,7 @@ class _Stage:
     def compile_for_tune(self, programs: list[Entry]) -> None:
         self._forms.meetings += 1
         name = f"functions/{self._forms.meetings}"
-        # Rank 0 alone knows all of what was measured.
+        # Only rank 0 knows all results of the database.
         words = self._share(f"{name}/wanted", {"wanted": [list(each) for each in self._unmeasured(programs)]})
         wanted = self._sizes_of([(text, rows) for text, rows in words[0]["wanted"]])
         if not wanted:
@@ -70,7 +70,7 @@ class _Stage:
                 self._forms.refuse(size, f"rank {reasons[0][0]}: {reasons[0][1]}")
 
     def compile_winners(self, programs: list[Entry]) -> None:
-        """Compiles what runs, and was not compiled because the database has it. Each rank by itself: no rank waits for it."""
+        """Compiles functions that run by a result of the database. Each rank does so by itself, and no rank waits for it."""
         for program in programs:
             for rows in program.rows:
                 answer = self._explained(program.text, rows)
@@ -82,7 +82,7 @@ class _Stage:
                         log.warning("%s runs as it is: %s", size.name, reason)
 
     def _unmeasured(self, programs: list[Entry]) -> list[tuple[str, int]]:
-        """The programs and rows that the next tune measures."""
+        """Returns the programs and row counts that the next tune measures."""
         found = []
         for program in programs:
             for rows in program.rows:
@@ -96,7 +96,7 @@ class _Stage:
             return report.explained(address, text, rows)
 
     def _sizes_of(self, cells: list[tuple[str, int]], ways: list[Registered] | None = None) -> dict[Size, Registered]:
-        """The functions that run the collectives of programs, at their sizes, which were not compiled before."""
+        """Returns the functions that may run the collectives of programs, at their sizes, if they were not compiled before."""
         found: dict[Size, Registered] = {}
         for text, rows in cells:
             for kind, dtype, reduction, count in _collectives_of(text, rows, self._ranks):
@@ -126,7 +126,7 @@ class _Stage:
 
 
 def _names_in(choice: str) -> set[str]:
-    """The names of the functions in the id of a choice, which may have one for each step."""
+    """Returns the names of the functions in the id of a choice. A program's id has a part for each step."""
     steps = (step.partition("/") for step in choice.split("+"))
     return {re.sub(r"[?&](fuse|via)=[^&]*", "", name) for backend, _, name in steps if backend == function_choices.NAME}
 

@@ -1,9 +1,9 @@
-"""The collectives that run by PyTorch though cotune can run them, because PyTorch's form is faster.
+"""The list of collectives that were given back: they run by PyTorch although cotune can run them, as PyTorch's form is faster.
 
 The ranks of a process group have agreed on each of them (agreement.py). A graph that is compiled from then on leaves these
 collectives alone, so that Inductor compiles the region as it would without cotune. A graph that was compiled before, or on
-another rank, runs them by PyTorch as well, in the operator. A collective on another device is another one: a verdict about a
-process group's operands on the host does not count for those on a GPU.
+another rank, runs them by PyTorch as well, inside of cotune's operator. The list has the device of each collective, because a
+verdict about operands on the host does not count for operands on a GPU.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cotune.torch.collective_key import Key
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The result of one race between a program, or a graph with its programs, and PyTorch's form of it. Times are medians.
+    """The result of one race between a program, or a graph with its programs, and PyTorch's form of it.
 
     Attributes:
-      name: of the program, or "" for a graph.
+      name: the name of the program, or "" for a graph.
       text: the program; for a graph the digest of its text.
-      rows: of the program; 0 for a graph.
-      cotune_us: the time by cotune; None if nothing was measured.
-      plain_us: the time by PyTorch.
-      is_bound: `plain_us` is that of PyTorch's collectives alone, which already take longer.
-      ratio: the time by cotune over that by PyTorch: least, median and largest with 99 %.
+      rows: the row count of the program; 0 for a graph.
+      cotune_us: the median time by cotune, in microseconds; None if nothing was measured.
+      plain_us: the median time by PyTorch, in microseconds; None if nothing was measured.
+      is_bound: `plain_us` is the time of PyTorch's collectives without other operations, which already takes longer.
+      ratio: the time by cotune divided by that by PyTorch, as (low, median, high) of its 99 % interval.
       gives_back: PyTorch's form runs from now on.
-      why_not: the reason for which there was no race, or the form dropped out; "" otherwise.
-      is_measured_here: False: from the file of verdicts.
+      why_not: why there was no race, or why PyTorch's form failed in it; "" otherwise.
+      is_measured_here: false if an earlier process has measured it, so that it comes from the file of verdicts.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def times(self) -> str:
-        """The times of both, with their ratio; "" if there are none."""
+        """Both times and their ratio as text; "" if there are none."""
         if self.cotune_us is None or self.plain_us is None or self.ratio is None:
             return ""
         what = "torch/plain (its collectives alone)" if self.is_bound else "torch/plain"
@@ -71,7 +71,7 @@ class Verdict:
         return f"{self.subject}: {self.times}{'; given back to PyTorch' if self.gives_back else ''}"
 
 
-# A collective of a process group: the name of the group, the device ("cpu", or "cuda" with its number), and the key.
+# The name of a process group, and the device of the operands: "cpu", or "cuda:N".
 _Place = tuple[str, str]
 
 
@@ -84,7 +84,7 @@ class _Registry:
 
 
 class _Supposed(threading.local):
-    """The collectives that graphs which this thread makes now leave alone as if they were given back."""
+    """The collectives that graphs which this thread makes now leave alone, as if these were given back; see as_if()."""
 
     keys: tuple[tuple[_Place, frozenset[Key]], ...] = ()
 
@@ -107,7 +107,7 @@ def note(group_name: str, verdicts: list[Verdict]) -> None:
 
 
 def note_line(group_name: str, line: str) -> None:
-    """Keeps a line for explain(), once."""
+    """Keeps a line for explain(), unless it is kept already."""
     with _registry.lock:
         lines = _registry.notes.setdefault(group_name, [])
         if line not in lines:
@@ -121,14 +121,14 @@ def lines() -> list[tuple[str, str]]:
 
 
 def give_back(group_name: str, device: torch.device, key: Key, reason: str) -> None:
-    """Lets graphs that are compiled from now on leave a collective of operands on that device alone."""
+    """Makes graphs that are compiled from now on leave a collective alone, for operands on that device."""
     with _registry.lock:
         _registry.reasons.setdefault(_place_of(group_name, device), {}).setdefault(key, reason)
 
 
 @contextlib.contextmanager
 def as_if(group_name: str, device: torch.device, keys: Iterable[Key]) -> Iterator[None]:
-    """A block in which this thread makes graphs as if these collectives were given back as well."""
+    """Lets this thread make graphs in the block as if these collectives were given back as well."""
     before = _supposed.keys
     _supposed.keys = (*before, (_place_of(group_name, device), frozenset(keys)))
     try:
@@ -138,7 +138,7 @@ def as_if(group_name: str, device: torch.device, keys: Iterable[Key]) -> Iterato
 
 
 def reason_of(group_name: str, device: torch.device, key: Key) -> str:
-    """Why a collective runs by PyTorch; "" if it does not."""
+    """Returns why a collective was given back to PyTorch; "" if it was not."""
     place = _place_of(group_name, device)
     if any(each == place and key in keys for each, keys in _supposed.keys):
         return "PyTorch's form of it is timed"
@@ -147,7 +147,7 @@ def reason_of(group_name: str, device: torch.device, key: Key) -> str:
 
 
 def verdicts_of(group_name: str, text: str) -> list[Verdict]:
-    """The verdicts about a program, by rows."""
+    """The verdicts about a program, in the order of row counts."""
     with _registry.lock:
         found = [each for each in _registry.verdicts.get(group_name, []) if each.text == text]
     return sorted(found, key=lambda each: each.rows)
@@ -160,7 +160,7 @@ def graph_verdicts() -> list[tuple[str, Verdict]]:
 
 
 def key() -> tuple[tuple[str, str, str], ...]:
-    """The part of the caches' keys that depends on this list."""
+    """This list as a part of the keys of the caches of compiled graphs."""
     with _registry.lock:
         found = {(name, device, each.name) for (name, device), reasons in _registry.reasons.items() for each in reasons}
     return tuple(sorted(found))

@@ -1,7 +1,7 @@
 """Decides which collectives of programs are given back to PyTorch, by all ranks of a process group together.
 
-It comes after the tune of a meeting (agreement.py), before any call has run by what that tune has found. A collective that was
-decided earlier stays as it is: ranks may run it from graphs that are not compiled anew.
+This follows the tune of a meeting (agreement.py), before any call has run by the results of that tune. A collective that was
+decided earlier stays as it is, because ranks may run it from graphs that are not compiled anew.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cotune.torch.whole_graph import WholeGraph
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A program at one row count that may be given back, with the keys of its collectives."""
+    """A program at one row count, with the keys of its collectives, which may be given back."""
 
     text: str
     rows: int
@@ -41,9 +41,9 @@ class GivingBack:
     """The decisions of one meeting. All ranks make one with the same candidates.
 
     Args:
-      place: of the process group.
-      share: gives the words of all ranks at a meeting of that name.
-      name: of the meeting, which no other one has.
+      place: the place of the process group.
+      share: gives a word to a meeting of that name, and returns the words of all ranks.
+      name: the name of this meeting, which no other one has.
     """
 
     def __init__(self, place: Place, process_group: Any, device: int, share: Callable[[str, dict[str, Any]], Any], name: str):
@@ -61,12 +61,15 @@ class GivingBack:
         self._new: dict[str, Verdict] = {}  # verdicts of this process, by their names in the file
 
     def decide(self, candidates: list[Candidate], digest: str, graph: WholeGraph | None, why_no_graph: str) -> dict[Candidate, str]:
-        """The candidates that PyTorch runs from now on, with the reasons.
+        """Races the candidates, and then the graph of this rank. Returns the candidates that are given back, with the reasons.
+
+        It is collective over the ranks, and all of them return the same.
 
         Args:
-          digest: that of the graph of this rank, "" if it has none.
-          graph: None if it came out of a cache.
-          why_no_graph: a reason of this rank for which its graph cannot be compared; "" if there is none.
+          candidates: equal on all ranks.
+          digest: the digest of the graph of this rank, "" if it has none.
+          graph: the graph of this rank; None if it came out of a cache.
+          why_no_graph: why the graph of this rank cannot race; "" if it can, as far as the caller knows.
         """
         with self._race.session():
             verdicts = self._verdicts(candidates)
@@ -99,9 +102,9 @@ class GivingBack:
         return found
 
     def _graph_verdict(self, digest: str, graph: WholeGraph | None, why_not: str, left: list[Candidate]) -> Verdict:
-        """The verdict about the graph that all ranks have: with the programs of `left`, and without them.
+        """Races the graph that all ranks have, with the programs of `left` against the same graph without them.
 
-        The other programs of the graph stay in both forms: their collectives were decided earlier.
+        The other programs of the graph stay in both forms, because their collectives were decided earlier.
         """
         keys = frozenset(key for each in left for key in each.keys)
         name = self._name(f"{digest} after {given_back.key()} without {sorted(key.name for key in keys)}", 0, left)
@@ -124,7 +127,7 @@ class GivingBack:
         return verdict_file.digest(text, rows, size, self._device, self._backend, repr(choices), self._options)
 
     def _choice_of(self, candidate: Candidate) -> str:
-        """The id of the choice that a candidate runs by cotune, and the reason for which that is not the tuned one."""
+        """Returns the id of the choice by which cotune runs a candidate, and the reason if that is not the tuned one."""
         try:
             with self._entry.group._handle.exclusive() as address:
                 answer = report.explained(address, candidate.text, candidate.rows)
@@ -135,9 +138,9 @@ class GivingBack:
     def _known(
         self, meeting: str, names: list[str], word: dict[str, Any]
     ) -> tuple[list[Verdict | None], list[dict[str, Any]]]:
-        """The verdicts of these names that rank 0 finds in its file, in their order, and the words of all ranks.
+        """Returns the verdicts of these names that rank 0 finds in its file, in their order, and the words of all ranks.
 
-        The names of another rank differ if it has another number of threads. No rank decides by its own.
+        Only the names of rank 0 count: those of a rank with another number of threads differ.
         """
         path = self._entry.verdicts_path if self._place.rank == 0 else ""
         own = verdict_file.read(path, names) if path else {}
@@ -152,7 +155,7 @@ class GivingBack:
 
 
 def _verdict_of(data: Any) -> Verdict | None:
-    """The verdict of an entry of the file; None if it is none, as one of another version."""
+    """Returns the verdict in an entry of the file; None if the entry has other fields, for example from another version."""
     try:
         low, middle, high = map(float, data["ratio"])
         times = {name: float(data[name]) for name in ("cotune_us", "plain_us")}
@@ -162,8 +165,8 @@ def _verdict_of(data: Any) -> Verdict | None:
 
 
 def _given_back(candidates: list[Candidate], verdicts: list[Verdict]) -> dict[Candidate, str]:
-    """The candidates that PyTorch runs. Candidates that share a collective go together, if all of them take less
-    time by PyTorch."""
+    """Returns the candidates that are given back. Candidates that share a collective are given back together, if one of them is
+    faster by PyTorch, and if all of them together take less time by PyTorch."""
     back: dict[Candidate, str] = {}
     for several in _connected(candidates):
         of_them = [verdicts[candidates.index(each)] for each in several]
@@ -175,7 +178,7 @@ def _given_back(candidates: list[Candidate], verdicts: list[Verdict]) -> dict[Ca
 
 
 def _connected(candidates: list[Candidate]) -> list[list[Candidate]]:
-    """The candidates in sets that share no collective."""
+    """Divides the candidates into sets that have no collective in common."""
     found: list[list[Candidate]] = []
     for candidate in candidates:
         touched = [each for each in found if any(not candidate.keys.isdisjoint(other.keys) for other in each)]
@@ -185,9 +188,10 @@ def _connected(candidates: list[Candidate]) -> list[list[Candidate]]:
 
 
 def compile_anew(group_name: str, texts: set[str]) -> None:
-    """Lets the functions that have these programs be compiled anew at their next calls.
+    """Makes the functions that have these programs compile anew at their next calls.
 
-    A graph out of a cache is one of those that Inductor has looked up and not compiled; nobody has noted its programs.
+    The programs of graphs that came out of a cache are not known. If a program is in no graph that was compiled here, all
+    functions whose graphs came out of a cache are compiled anew.
     """
     ids, known = set(), set()
     for graph in decisions.graphs():

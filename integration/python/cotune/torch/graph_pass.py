@@ -1,4 +1,4 @@
-"""The pass over Inductor's post-grad graphs that puts programs in for collectives, and what compiled graphs depend on."""
+"""The pass that replaces collectives in Inductor's post-grad graphs by programs, and its part of the keys of Inductor's caches."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cotune.torch import (
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 
-# Files whose change makes other graphs, or other code of a graph; the caches of compiled graphs key on them. Modules that only
-# warn, as forced_operators, or act when a graph runs, as compile_budget, are not among them (activation_test.py has these).
+# The keys of Inductor's caches contain a digest of these files, because they decide how a graph and its code look. Modules that
+# only warn (forced_operators) or act when a graph runs (compile_budget) are not among them (activation_test.py has these).
 _FILES = (
     "aten_ops",
     "collective_key",
@@ -66,7 +66,9 @@ def code_digest() -> str:
 
 
 class CotunePass(compat.custom_graph_pass()):
-    """Replaces collectives, and the work around them, by operators that run programs.
+    """Replaces collectives, and the operations around them, by operators that run programs.
+
+    Inductor calls it on the thread that compiles.
 
     Args:
       settings: equal on all ranks.
@@ -86,12 +88,13 @@ class CotunePass(compat.custom_graph_pass()):
         rewriting.rewrite(graph, self.settings, group_facts_of(self.settings))
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code, settings, declared operators, those with functions, collectives that were given back, process groups,
-        probed values, the uuid of the pass before.
+        """Returns the facts that the result of the pass depends on, for the keys of Inductor's caches.
 
-        None, which turns the caches off, if the pass before has none, or the process groups are not known.
+        These are its code, the settings, the declared operators and those with functions, the collectives that were given back,
+        the process groups, the probed values, and the uuids of the passes before it. It returns None, which turns the caches
+        off, if a pass before it has no uuid, or if the process groups are not known.
         """
-        # A graph from the cache runs without the pass.
+        # A graph that comes out of a cache does not call the pass, so that its compilation is noted here.
         groups.drop_stale()
         decisions.note_lookup(compat.compile_id(), is_compiled=False)
         known = process_groups.known_groups()
@@ -105,7 +108,7 @@ class CotunePass(compat.custom_graph_pass()):
             before.append(found)
         facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
         own = code_digest(), repr(self.settings), declarations.key(), custom_choices.key(), given_back.key()
-        # A rank that takes the graph of another one from the cache could not compare it with what it is without programs.
+        # A rank that finds the graph of another rank in the cache has no copy without programs to race against.
         rank = process_groups.global_rank() if groups.races_plain() else -1
         return ("cotune", *own, rank, facts, compat.probed_values(), tuple(before))
 
@@ -121,9 +124,9 @@ def _passes(before: Any) -> tuple[Any, ...]:
 
 
 def group_facts_of(settings: Settings) -> Callable[[str], GroupFacts]:
-    """A function from the name of a group to what is known of it at compile time.
+    """Returns a function that gives the facts about a process group at compile time, by its name.
 
-    It reads nothing but what the uuid of the pass has: another fact would be missing in the caches' keys.
+    It may read only facts that the uuid of the pass contains: the caches' keys would lack any other.
     """
 
     @functools.cache

@@ -16,7 +16,8 @@ class ProgramOfGroup:
     Attributes:
       rows: the row counts for which it is tuned.
       measured: those that this process has measured; the database knew the others.
-      begun_unix_s: when its first tune began. An older result is of the database, also if this process has measured the size, too.
+      begun_unix_s: when its first tune began, in seconds since 1970. An older result comes from the database, even if this
+        process has measured the size as well.
       origin: the function that ran it first; None if that is not known.
       why_untuned: "" as soon as one tune of it has succeeded.
     """
@@ -33,17 +34,17 @@ class GroupEntry:
     """The state of one process group on one device: a process that computes on two GPUs has one for each.
 
     Attributes:
-      name: of the process group.
+      name: the name of the process group.
       device: "host", or "cuda:N".
-      group: None if none could be made.
-      reason: why it is plain, though a group was made perhaps; "" if programs run by the group.
-      programs: by their texts the programs whose tune has begun, also of graphs that came out of a cache.
-      tunes: False: programs run by the table that there is.
-      races_plain: programs are compared with PyTorch's form of them, for at most races_plain_budget_s at one meeting.
-      verdicts_path: the file of the verdicts; "" for none.
-      race_timeout_s: a collective on host memory that takes longer ends the race of PyTorch's form.
+      group: the group of cotune; None if none could be made.
+      reason: why programs run by PyTorch's collectives, which may be so although a group was made; "" if they run by the group.
+      programs: the programs whose tune has begun, by their texts, including those of graphs that came out of a cache.
+      tunes: false if nothing is tuned, so that programs run by the table of the database or by default choices.
+      races_plain: programs race against PyTorch's form of them, for at most races_plain_budget_s seconds at one meeting.
+      verdicts_path: the file that keeps the verdicts of these races; "" for none.
+      race_timeout_s: seconds after which a collective on host memory ends the race of PyTorch's form.
       forms: the compiled functions that the user has registered; None if there are none, or not the same on all ranks.
-      functions_compile_budget_s: the seconds for compiling them before one tune, equal on all ranks.
+      functions_compile_budget_s: seconds for compiling these functions before one tune, equal on all ranks.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Makes the group of cotune of a process group, by all of its ranks or by none.
+"""Makes the group of cotune for a process group, on all of its ranks or on none.
 
 The ranks meet through the store of the process group, exchange whether each of them can make a group of cotune, and make it.
 If that fails on one rank, the process group is "plain" on all of them, with the reason.
@@ -30,19 +30,19 @@ from cotune.torch.log import LinesOfGroup
 from cotune.torch.meeting import Place
 from cotune.torch.tune_settings import TuneSettings
 
-# The characters of an error that go through the store.
+# An error text that goes through the store is cut after so many characters.
 _REASON_CHARACTERS_MAX = 1000
-# A rank may need the whole timeout to find that a group cannot be made; the others wait for its word.
+# Ranks wait longer than the timeout by this: a rank may need the whole timeout to find that it cannot make the group.
 _WORD_GRACE_S = 30.0
-# Why a rank may be missing where all ranks meet.
+# The likely reasons for which a rank does not come to a meeting.
 LATE_HINT = (
-    ". They may be compiling, have ended with an error of their own, which their output has, or run this graph without "
-    "cotune: where cotune.torch.enable() was not called, or with another PyTorch, other options, or another graph"
+    ". They may be compiling, or have ended with an error, which is in their output, or run this graph without cotune: because "
+    "cotune.torch.enable() was not called there, or with another PyTorch, other options, or another graph"
 )
 
 
 class _StoreOfGroup:
-    """torch's store as cotune's (cotune.Store). Its own connection, where the store can have one."""
+    """Gives a store of torch the methods of cotune.Store."""
 
     def __init__(self, store: Any):
         self._store = store
@@ -61,20 +61,20 @@ class _StoreOfGroup:
         try:
             self._store.wait([key], datetime.timedelta(seconds=timeout_s))
         except RuntimeError as failure:
-            # DistStoreError: what torch raises when the time is over.
+            # torch raises DistStoreError, a RuntimeError, at the timeout.
             raise TimeoutError(str(failure)) from failure
 
 
 def place_name(device: int) -> str:
-    """The memory of operands on a device as text: "host" or "cuda:1"."""
+    """Returns the name of a device for users: "host" for -1, or "cuda:N"."""
     return "host" if device < 0 else f"cuda:{device}"
 
 
 def why_plain(size: int, backend: str, device: int) -> str:
-    """Why the group is not one of cotune's for operands on the device; "" if it may be.
+    """Returns why cotune makes no group for operands on the device; "" if it may make one.
 
-    A group of cotune is where its operands are, as a collective of PyTorch is run by the backend of its operands'
-    device. `backend` is "cpu:gloo,cuda:nccl", or a name without devices, which may be that of any.
+    PyTorch runs a collective by the backend for the device of its operands, so that cotune needs such a backend, too. `backend`
+    has a name for each device, such as "cpu:gloo,cuda:nccl", or one name without devices, which may serve any device.
     """
     if size == 1:
         return "it has one rank"
@@ -88,12 +88,15 @@ def why_plain(size: int, backend: str, device: int) -> str:
 
 
 def forces(settings: TuneSettings) -> bool:
-    """Returns true if the user forces choices, as far as this process knows without a group."""
+    """Returns true if the user forces choices of collectives, by the option `force` or outside of the program."""
     return settings.force_of_collectives is not None or settings_file.forces_collectives()
 
 
 def make(name: str, process_group: Any, device: int, settings: TuneSettings) -> GroupEntry:
-    """The group of cotune for operands on a device, or the reason for which there is none. Collective over the ranks of the process group."""
+    """Makes the group of cotune for operands on a device, or finds why that is not possible. Collective over the ranks.
+
+    Raises TimeoutError if ranks do not come, and on all ranks the CotuneError of forced choices that are wrong.
+    """
     place = place_name(device)
     meeting = Place(name, process_group, device)
     timeout_s = meeting.timeout_s
@@ -143,9 +146,9 @@ def make(name: str, process_group: Any, device: int, settings: TuneSettings) -> 
 
 
 def _readiness(process_group: Any, settings: TuneSettings) -> dict[str, Any]:
-    """The host of this rank, the version of its functions and the time to compile them, or the reason why it cannot make a group.
+    """Returns the host of this rank, the version of its functions and the time to compile them, or why it cannot make a group.
 
-    Raises nothing: the other ranks wait for it.
+    It raises nothing, because the other ranks wait for this word.
     """
     if why := settings_file.why_force_is_wrong():
         return {"reason": why[:_REASON_CHARACTERS_MAX], "force_result": int(Result.ERROR_USAGE)}
@@ -170,9 +173,9 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 
 
 def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> None:
-    """Raises the error of forced choices that are wrong, or differ between the ranks, on all of them.
+    """Raises on all ranks the error of forced choices that are wrong on one, or that differ between the ranks.
 
-    PyTorch's own collectives would run otherwise, and a user who compares choices would not notice.
+    Without the error PyTorch's own collectives would run, and a user who compares choices would not notice.
     """
     for rank, word in zip(global_ranks, words, strict=True):
         if word.get("force_result"):
@@ -180,7 +183,7 @@ def _raise_wrong_force(words: list[dict[str, Any]], global_ranks: list[int]) -> 
 
 
 def _have_one_list(words: list[dict[str, str]]) -> bool:
-    """Returns true if all ranks have the same functions: otherwise they do not meet to compile them."""
+    """Returns true if all ranks have the same functions. Otherwise they do not meet to compile them."""
     versions = {word.get("functions", "") for word in words}
     return len(versions) == 1 and "" not in versions
 
@@ -190,14 +193,14 @@ def _compiles_functions(compile_s: float, settings: TuneSettings) -> bool:
 
 
 def _host_id() -> str:
-    """Equal for processes that share memory: one boot of one machine, one /dev/shm."""
+    """Returns a text that is equal for processes that can share memory: one boot of one machine, and one /dev/shm."""
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     shared = os.stat("/dev/shm")
     return f"{boot}/{shared.st_dev}"
 
 
 def _reason_of(failure: Exception) -> str:
-    """One line for the other ranks; never empty."""
+    """Returns the text of an error for the other ranks. It is never empty."""
     is_ours = isinstance(failure, (CotuneError, compat.Unsupported))
     text = str(failure) if is_ours and str(failure) else f"{type(failure).__name__}: {failure}"
     return text[:_REASON_CHARACTERS_MAX]

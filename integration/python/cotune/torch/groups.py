@@ -1,7 +1,7 @@
-"""The groups of cotune behind PyTorch's process groups: made when an operator first runs.
+"""The groups of cotune that belong to PyTorch's process groups. Each is made when an operator first runs there.
 
-If no group of cotune can be made (group_making.py), the name is "plain": programs of that group run by PyTorch's
-own collectives, on all of its ranks, and one warning gives the reason.
+If no group of cotune can be made (group_making.py), the process group is "plain": its programs run by PyTorch's own
+collectives, on all of its ranks, and one warning gives the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cotune.torch.log import log
 from cotune.torch.origins import Origin
 from cotune.torch.tune_settings import TuneSettings
 
-# The failures that always stop a group.
+# The errors after which a group is always stopped.
 _STOPPING = (Result.ERROR_RANK_LOST, Result.ERROR_DEADLINE, Result.ERROR_ABORTED)
 
 
@@ -57,12 +57,12 @@ _dropped: list[Callable[[str], None]] = []
 
 
 def when_dropped(forget: Callable[[str], None]) -> None:
-    """Lets a function forget what it keeps of a name whose groups are forgotten."""
+    """Adds a function that is called with the name of each process group whose groups are dropped, to forget its own data."""
     _dropped.append(forget)
 
 
 def configure(settings: TuneSettings) -> None:
-    """Settings of the groups that are made from now on."""
+    """Sets the settings of the groups that are made from now on."""
     global _settings
     with _lock:
         force = settings.force_of_collectives
@@ -71,8 +71,8 @@ def configure(settings: TuneSettings) -> None:
     made = next((each.name for each in entries() if each.group is not None), None)
     if is_other_force and made is not None:
         log.warning(
-            "force does not count for process group %r, which has its group of cotune already; give it before the first call of a "
-            "compiled function, in a new process",
+            "force has no effect on process group %r, which has its group of cotune already; give it in a new process, before the "
+            "first call of a compiled function",
             made,
         )
 
@@ -94,16 +94,17 @@ def races_plain() -> bool:
 def entries() -> list[GroupEntry]:
     """The groups of this process, in the order of their making."""
     with _lock:
-        # The copy stays whole when a finaliser drops an entry meanwhile.
+        # The copy is safe from a finalizer that drops an entry during the iteration.
         return list(_entries.copy().values())
 
 
 def group_of(name: str, device: torch.device | str | int | None = None) -> Group | None:
-    """The group of cotune behind a process group; None if it is plain.
+    """Returns the group of cotune for a process group; None if it is plain.
 
-    `device` is that of the operands, for a process with groups on several; without one it is the first group that is not
-    plain. It is used by one thread at a time, and not while an operator of that group runs. Raises RuntimeError before an
-    operator has run in that process group: the first one makes the group, on all ranks together.
+    `name` is the name of the process group, and `device` the device of the operands, for a process with groups on several
+    devices. Without a device it is the first group that is not plain. Use the group in one thread at a time, and not while an
+    operator of that group runs. Raises RuntimeError before an operator has run in that process group: the first one makes the
+    group, on all ranks together.
     """
     place = None if device is None else group_making.place_name(_ordinal(torch.device(device)))
     with _lock:
@@ -119,13 +120,13 @@ def group_of(name: str, device: torch.device | str | int | None = None) -> Group
 
 
 def entry_of(name: str, device: int) -> GroupEntry | None:
-    """The group of that name for operands on the device; None before it is made."""
+    """Returns the state of a process group for operands on the device; None before an operator has run there."""
     with _lock:
         return _entries.get((name, device))
 
 
 def process_group_of(name: str) -> Any:
-    """The process group of that name. Raises RuntimeError if there is none."""
+    """Returns the process group of that name. Raises RuntimeError if there is none."""
     process_group = process_groups.resolve_group(name)
     if process_group is None:
         raise RuntimeError(
@@ -136,13 +137,13 @@ def process_group_of(name: str) -> Any:
 
 
 def is_plain_anyway(name: str, device: int) -> bool:
-    """Whether the group needs no other rank to know that it is plain."""
+    """Returns true if this rank knows without the others that the process group is plain on that device."""
     process_group = process_group_of(name)
     return group_making.why_plain(process_group.size(), process_groups.group_backend(process_group), device) != ""
 
 
 def become_plain(name: str, device: int, reason: str) -> None:
-    """Notes that the operators do not use the group any more. It lives until its process group is destroyed."""
+    """Notes that the operators do not use the group any more. The group lives until its process group is destroyed."""
     with _lock:
         if (entry := _entries.get((name, device))) is not None:
             entry.reason = reason
@@ -174,7 +175,7 @@ def end_tune(name: str, device: int, why_untuned: Mapping[str, str], measured: I
 
 
 def _failure_of(group: Group) -> str:
-    """The error that every call of a stopped group gives; "" for a group that runs, or is in a call now."""
+    """Returns the error that every call of a stopped group raises; "" for a group that runs, or is in a call now."""
     functions = _native.library()
     try:
         with group._handle.exclusive() as address:
@@ -186,7 +187,7 @@ def _failure_of(group: Group) -> str:
 
 
 def explain() -> list[str]:
-    """A line for each group: what its programs run by, and why."""
+    """Returns a line for each group: whether its programs run by cotune or by PyTorch, and why."""
     lines = []
     for entry in entries():
         if entry.is_plain:
@@ -200,7 +201,7 @@ def explain() -> list[str]:
 
 
 def _tuned_text(entry: GroupEntry) -> str:
-    """The number of the programs that are tuned, and why the others are not."""
+    """Returns the number of tuned programs, and why the others are not tuned, as text."""
     counts = collections.Counter(program.why_untuned for program in list(entry.programs.values()))
     tuned = counts.pop("", 0)
     text = f"; {_programs_are(tuned)} tuned" if tuned else ""
@@ -212,7 +213,7 @@ def _programs_are(count: int) -> str:
 
 
 def _ordinal(device: torch.device) -> int:
-    """The number of a CUDA device, by default that of the current one; -1 for the host."""
+    """Returns the number of a CUDA device, by default the current one; -1 for the host."""
     if device.type != "cuda":
         return -1
     return torch.cuda.current_device() if device.index is None else device.index
@@ -236,9 +237,9 @@ def _register(entry: GroupEntry, device: int, settings: TuneSettings) -> None:
 
 
 def drop(name: str, life: _Life | None = None) -> None:
-    """Forgets the groups of that name, which are destroyed. No operator of them runs afterwards.
+    """Destroys the groups of a process group, and forgets them. No operator uses them afterwards.
 
-    With a life, it forgets them only if the name still stands for that process group.
+    With `life`, it does nothing if the name stands for another process group now.
     """
     with _lock:
         if life is not None and _lives.get(name) is not life:
@@ -257,7 +258,7 @@ def drop(name: str, life: _Life | None = None) -> None:
 
 
 def drop_stale() -> None:
-    """Forgets the groups whose process group was destroyed, also where another one has its name now."""
+    """Drops the groups whose process group was destroyed, even if a new process group has its name."""
     with _lock:
         lives = _lives.copy()
     for name, life in lives.items():
@@ -267,22 +268,22 @@ def drop_stale() -> None:
 
 
 def _drop_in(process: int, name: str, life: _Life) -> None:
-    # A child that was forked has the finalizers of its parent, too.
+    # A forked child runs the finalizers of its parent as well.
     if os.getpid() == process:
         drop(name, life)
 
 
 def _drop_at_end_of(process_group: Any, name: str, life: _Life) -> None:
-    """Either object may be held by somebody beyond the destruction of the process group."""
+    """Drops the groups when the process group is destroyed. The user may hold either object longer; the first that goes counts."""
     for each in (process_group, process_groups.object_of_group_life(process_group)):
         weakref.finalize(each, _drop_in, os.getpid(), name, life)
 
 
 def resolve(name: str, device: int) -> None:
-    """Makes and registers the group of a process group; collective over its ranks.
+    """Makes and registers the group of cotune for a process group. Collective over the ranks.
 
-    Raises RuntimeError where there is no such process group, TimeoutError where ranks do not come, and what its
-    store raises.
+    Raises RuntimeError if there is no such process group, TimeoutError if ranks do not come, a CotuneError for forced choices
+    that are wrong, and the errors of the process group's store.
     """
     drop_stale()
     process_group = process_group_of(name)
@@ -320,7 +321,7 @@ def resolve(name: str, device: int) -> None:
 
 
 def ensure(name: str, device: int) -> None:
-    """The same where no operator of the group has run on that device yet."""
+    """Does the same as resolve() if no operator of the process group has run on that device yet."""
     drop_stale()
     with _lock:
         known = (name, device) in _entries
@@ -348,7 +349,7 @@ _resolver = library.RESOLVER(_on_resolve)
 
 
 def install() -> None:
-    """Lets the operators find their groups here."""
+    """Makes the operator library call this module when an operator needs a group that is not made yet."""
     library.load().cotune_torch_set_resolver(_resolver, None)
 
 

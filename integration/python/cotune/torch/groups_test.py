@@ -72,7 +72,7 @@ class MeetingTest(unittest.TestCase):
                 made_group(self.ranks[0], -1)
         self.assertEqual(len(logged.output), 1)
         self.assertIn("rank 0 has waited for 0.1 s", logged.output[0])
-        self.assertIn("have ended with an error of their own, which their output has", logged.output[0])
+        self.assertIn("have ended with an error, which is in their output", logged.output[0])
         # A later first run meets the rank that comes then.
         self.assertEqual([each.reason for each in self._meet_both()], ["", ""])
 

@@ -1,8 +1,8 @@
-"""Settings of the groups that operators make, by the names that they have in cotune's settings file.
+"""Settings of the groups that operators make, which enable() takes by their names in cotune's settings file.
 
-An option of this table counts for groups that are made from now on, and more than COTUNE_ variables and the settings file do.
-Inductor's own options of collective benchmarks are the defaults of those here if the user has changed them, and count less
-than the variables and the file do, which are meant for cotune alone.
+Such an option counts for groups that are made from now on. It takes precedence over COTUNE_ variables, these over the settings
+file, and that over Inductor's own options of collective benchmarks. The latter count only if the user has changed them, and
+last, because the variables and the file are meant for cotune alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SWITCH = (_is_switch, "True or False")
 _TIMEOUT_S = (0.001, 3600)
 _NRUNS = (1, 10_000)
 _TIMEOUT = (_is_number(*_TIMEOUT_S), "seconds from 0.001 to 3600")
-# The values that each may have. The bounds are those of integration/settings/setting_table.cc.
+# For each option a test of its values, and their description for errors. integration/settings/setting_table.cc has the same bounds.
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "collective_pre_sync_timeout": _TIMEOUT,
     "collective_autotune_timeout": _TIMEOUT,
@@ -55,12 +55,12 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "precompile_threads": (_is_whole(0, 1024), "a whole number from 0 to 1024"),
     "max_autotune_gemm_threads": (_is_whole(0, 1024), "a whole number from 0 to 1024"),
 }
-# Two names of one setting each.
+# Each pair has two names of one setting.
 _ALIASES = {"enable_custom_op_fusion": "collective_fusion_enabled", "max_autotune_gemm_threads": "precompile_threads"}
 
 
 def check_pairs(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for two names of one setting that have different values."""
+    """Raises TypeError if both names of a setting are given, with different values."""
     for alias, name in _ALIASES.items():
         if alias in options and name in options and options[alias] != options[name]:
             raise TypeError(
@@ -69,10 +69,11 @@ def check_pairs(options: Mapping[str, Any]) -> None:
 
 
 def with_defaults(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a group: those that were chosen, and those of Inductor that the user has changed.
+    """Returns the settings of a group: those in `chosen`, and those that follow from Inductor's changed options.
 
-    A variable of cotune and the settings file count more than an option of Inductor. No value of Inductor keeps a group
-    from being made.
+    An option of Inductor counts only if neither `chosen` nor a variable of cotune or the settings file gives the setting. A
+    value of Inductor that cotune cannot use is changed or left out, with a warning, so that it never keeps a group from being
+    made.
     """
     found = _of_inductor(chosen)
     named = {_ALIASES.get(name, name): value for name, value in chosen.items()}
@@ -81,7 +82,7 @@ def with_defaults(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return found | named
 
 
-# The limits of the settings that Inductor's options give, and the names of the options.
+# The settings that options of Inductor may give: the names of the options, and the limits of the settings.
 _INDUCTORS: dict[str, tuple[str, tuple[float, float]]] = {
     "collective_benchmark_nruns": ("collective_benchmark_nruns", _NRUNS),
     "collective_autotune_timeout": ("collective_benchmark_timeout", _TIMEOUT_S),
@@ -89,7 +90,7 @@ _INDUCTORS: dict[str, tuple[str, tuple[float, float]]] = {
 
 
 def _of_inductor(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that Inductor's changed options give, within cotune's limits; none that the user gives to cotune itself."""
+    """Returns the settings from Inductor's changed options, within cotune's limits, without those that the user gives to cotune."""
     found = {}
     for name, value in compat.changed_benchmark_options().items():
         if name in chosen or settings_file.given(name) is not None:
@@ -105,13 +106,13 @@ def _of_inductor(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fewest_rounds(most: float) -> int:
-    """The setting min_rounds if the user gives it: no more rounds than the most can be wanted, or the group is refused."""
+    """Returns the user's min_rounds, at most `most`, or 1: a group with fewer benchmark runs than min_rounds would be refused."""
     fewest = settings_file.given("min_rounds")
     return min(int(fewest.value), int(most)) if fewest is not None and fewest.value.isdecimal() else 1
 
 
 def _within(value: Any, least: float, most: float, is_whole: bool) -> float | None:
-    """The nearest value in the limits; None for what is no number."""
+    """Returns the nearest value within the limits; None for a value that is no number."""
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
         return None
     nearest = min(max(value, least), most)
@@ -120,11 +121,11 @@ def _within(value: Any, least: float, most: float, is_whole: bool) -> float | No
 
 @functools.cache
 def _warn_of_inductor(option: str, value: str, name: str, used: str) -> None:
-    # All ranks have the same options, or a tune names the setting that differs.
+    # Rank 0 warns for all: ranks with another value learn of it from the tune, which names a setting that differs.
     log.log(
         logging.WARNING if process_groups.global_rank() == 0 else logging.INFO,
-        "torch._inductor.config.%s is %s, which the setting %s cannot be; %s counts. Give %s to cotune.torch.enable(), in the "
-        "settings file or as COTUNE_%s for another value",
+        "torch._inductor.config.%s is %s, which the setting %s cannot have; cotune uses %s. To choose another value, give %s to "
+        "cotune.torch.enable(), in the settings file or as COTUNE_%s",
         option, value, name, used, name, name.upper(),
     )  # fmt: skip
 
@@ -134,7 +135,7 @@ _AUTOTUNE_TIMEOUT_S = 30.0
 
 
 def autotune_timeout_s(chosen: Mapping[str, Any]) -> float:
-    """The deadline of one measurement: that of the options, of the variable or the settings file, or of Inductor, in this order."""
+    """Returns the deadline of one measurement: from the options, the variable, the settings file or Inductor, in this order."""
     found = with_defaults(chosen).get("collective_autotune_timeout")
     if found is None:
         found = _given_timeout_s()
@@ -142,7 +143,7 @@ def autotune_timeout_s(chosen: Mapping[str, Any]) -> float:
 
 
 def _given_timeout_s() -> float:
-    """The deadline of the variable or the settings file. A text that is none is the default: groups of cotune refuse it."""
+    """Returns the deadline from the variable or the settings file, or the default if neither has a valid one."""
     given = settings_file.given("collective_autotune_timeout")
     if given is None:
         return _AUTOTUNE_TIMEOUT_S

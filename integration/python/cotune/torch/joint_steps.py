@@ -1,7 +1,7 @@
-"""Steps that all ranks of a process group do together, in a process group of their own that is made anew after each failure.
+"""Steps that all ranks of a process group do together, in a further process group that is made anew after each failure.
 
-After each step the ranks exchange whether it has worked on all of them, so that no rank waits for one that has failed. All
-steps of a meeting have one bound of time. The ranks learn together that it is over, with the words of a step.
+After each step the ranks exchange whether it has succeeded on all of them, so that no rank waits for one that has failed. All
+steps of a meeting share one time budget. The ranks learn together that it is used up, by the words that they give after a step.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _TEXT_CHARACTERS_MAX = 300
-# The time between two looks at whether another rank has failed, while this rank may wait for its GPU.
+# While this rank may wait for its GPU, it checks at this interval whether another rank has failed.
 _LOOK_S = 0.1
 
-# Gives the words of all ranks at a meeting of that name.
+# Gives the word of this rank to a meeting of that name, and returns the words of all ranks.
 Share = Callable[[str, Word], list[Word]]
 
 
@@ -38,7 +38,7 @@ class DroppedOut(Exception):
 class JointSteps:
     """The steps of one meeting. All ranks make one, and call its methods in the same order."""
 
-    # The purpose of the own process group, for messages.
+    # The purpose of the further process group, for messages.
     _used_for = ""
 
     def __init__(
@@ -46,9 +46,9 @@ class JointSteps:
     ):
         """
         Args:
-          name: of the meeting, which no other one of this process group and kind of device has.
-          timeout_s: a collective on host memory that takes longer ends its race.
-          budget_s: the time of all races together. A step that has begun goes on to its end.
+          name: the name of the meeting, unique for this process group and kind of device.
+          timeout_s: seconds after which a collective on host memory fails, which ends its race.
+          budget_s: seconds for all races together. A step that has begun goes on to its end.
         """
         self._place = place
         self._name = name
@@ -60,14 +60,14 @@ class JointSteps:
         self._budget_s = budget_s
         self._end_s = time.monotonic() + budget_s
         self._is_over = False  # equal on all ranks
-        self._steps = itertools.count()  # what all ranks do together
+        self._steps = itertools.count()  # numbers of the steps, equal on all ranks
         self._groups = itertools.count()
         self._own: Any = None
         self._aborted: Any = None  # the process group whose collectives this rank has aborted
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Self]:
-        """The block in which races run; its end takes down the process group that they have used."""
+        """Starts the time budget for races in the block, and destroys their process group at its end."""
         self._end_s = time.monotonic() + self._budget_s
         try:
             yield self
@@ -75,10 +75,10 @@ class JointSteps:
             self._close()
 
     def _over_text(self) -> str:
-        return f"the {self._budget_s:g} s for this meeting were over"
+        return f"the {self._budget_s:g} s for this meeting were used up"
 
     def _prepare(self, what: str, run: Callable[[], Any]) -> Any:
-        """The same as _try() for what this rank does without the others. On a GPU it waits until all of it is done."""
+        """Does the same as _try() for work without other ranks. On a GPU it waits until all of the work is done."""
 
         def and_wait() -> Any:
             result = run()
@@ -89,7 +89,11 @@ class JointSteps:
         return self._try(what, and_wait)
 
     def _try(self, what: str, run: Callable[[], Any]) -> Any:
-        """The result of `run` on this rank. Raises DroppedOut on all ranks if it has raised on one, or if the time is over."""
+        """Runs one step, and returns the result of `run` on this rank. Collective over the ranks.
+
+        Raises DroppedOut on all ranks if `run` has raised on one, or if the budget was used up before. `what` describes the step
+        for messages, as in "rank 1 could not WHAT".
+        """
         if self._is_over:
             raise DroppedOut(self._over_text())
         step = next(self._steps)
@@ -102,14 +106,14 @@ class JointSteps:
             log.info("a rank could not %s: %s", what, error, exc_info=True)
             order = self._place.store.add(self._failed_key(step), 1)
             if not self._is_ended_by_abort:
-                # The others find closed connections, and need not wait for their timeouts.
+                # The other ranks then find their connections closed, and need not wait for their timeouts.
                 self._close()
         is_late = time.monotonic() >= self._end_s
         words = self._share_words(str(step), {"failure": failure, "order": order, "is_late": is_late})
         self._is_over = any(each["is_late"] for each in words)
         if any(each["failure"] for each in words):
             self._abort()
-            # The failures of others may follow from the first.
+            # The first failure is reported: those of other ranks may follow from it.
             first = min((each for each in words if each["failure"]), key=lambda each: each["order"])
             rank = self._place.global_ranks[words.index(first)]
             raise DroppedOut(f"rank {rank} could not {what}: {first['failure']}")
@@ -126,9 +130,9 @@ class JointSteps:
 
     @contextlib.contextmanager
     def _ended_by_failures(self, step: int) -> Iterator[None]:
-        """A block whose kernels of NCCL end when another rank has failed in this step; then it raises RuntimeError.
+        """Aborts kernels of NCCL that run in the block if another rank fails in this step, and then raises RuntimeError.
 
-        The host may wait for such a kernel in the block, so that another thread looks for failures.
+        The host may wait for such a kernel in the block, so that another thread checks for failures.
         """
         if not self._is_ended_by_abort:
             yield
@@ -154,12 +158,12 @@ class JointSteps:
             raise RuntimeError("another rank has failed, so that the collectives of this rank were aborted")
 
     def _take_group(self) -> Any:
-        """Gives the process group of these steps, which the caller keeps; the end of the session does not take it down."""
+        """Returns the process group of these steps to the caller, who keeps it: the end of the session does not destroy it."""
         own, self._own = self._own, None
         return own
 
     def _group(self) -> str:
-        """The name of the process group of these steps, which all ranks make together if there is none."""
+        """Returns the name of the process group of these steps. If there is none, all ranks make it together."""
         if self._own is None:
             self._try(f"make a process group for {self._used_for}", self._open)
             # NCCL makes its communicator with the first collective.
@@ -181,7 +185,7 @@ class JointSteps:
         )  # fmt: skip
 
     def _abort(self) -> None:
-        """Takes down the process group after a failure, when all ranks know of it."""
+        """Destroys the process group after a failure that all ranks have learned of."""
         if self._is_ended_by_abort:
             self._abort_collectives()
         self._close()
@@ -196,8 +200,8 @@ class JointSteps:
     def _close(self) -> None:
         own, self._own = self._own, None
         if own is not None and self._device >= 0:
-            # NCCL waits for the CUDA graphs that hold calls of a communicator before it takes that down.
+            # NCCL destroys a communicator only after the CUDA graphs that hold calls of it are gone.
             gc.collect()
-        # destroy_process_group() of the user ends all groups.
+        # The user's destroy_process_group() may have destroyed this group already.
         if own is not None and process_groups.resolve_group(own.group_name) is own:
             torch.distributed.destroy_process_group(own)

@@ -84,7 +84,7 @@ PROTOTYPES = {
 
 
 def library_path() -> pathlib.Path:
-    """Where the library lies: beside libcotune. Raises MachineError when it is not there."""
+    """Returns the path of the library, which is in the folder of libcotune. Raises MachineError if the file is missing."""
     path = _native.library_path().parent / LIBRARY_NAME
     if path.is_file():
         return path
@@ -101,7 +101,7 @@ def _check_functions(path: pathlib.Path) -> None:
     """
     content = path.read_bytes()
     if not content.startswith(b"\x7fELF"):
-        return  # the loader says what the file is
+        return  # the loader reports such a file
     for name in PROTOTYPES:
         if b"\0" + name.encode() + b"\0" not in content:
             raise _native.lacks(path, name)
@@ -109,7 +109,7 @@ def _check_functions(path: pathlib.Path) -> None:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """Defines the operators torch.ops.cotune.*, once a process, and gives the library's functions.
+    """Defines the operators torch.ops.cotune.*, once a process, and returns the library's functions.
 
     Raises MachineError when the library is missing, or does not fit this PyTorch or this package.
     """
@@ -130,13 +130,13 @@ def load() -> ctypes.CDLL:
 
 
 def interrupt_on_return() -> None:
-    """Lets the operator that this thread is in interrupt Python as it returns: the handler of SIGINT runs where it was called."""
+    """Makes the operator that runs on this thread raise SIGINT for Python when it returns: the handler runs where it was called."""
     load().cotune_torch_interrupt_on_return(ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _POINTER))
 
 
 @functools.cache
 def is_there() -> bool:
-    """Whether the library can be loaded."""
+    """Returns true if the library can be loaded."""
     try:
         load()
     except (MachineError, compat.Unsupported):

@@ -9,13 +9,13 @@ import re
 
 log = logging.getLogger("cotune.torch")
 _PREFIX = "cotune: "
-# Numbers that stand alone: counts and times, but no parameter of a choice, and no rank.
+# Counts and times: numbers that stand alone. Parameters of choices and ranks are kept, because they make another warning.
 _COUNT = re.compile(r"(?<!rank )(?<!ranks )(?<![^\s(])\d+(\.\d+)?(?=[\s,;:)]|$)")
 _PROBLEM = re.compile(r"\([^()]*/count\d+\)")
 
 
 def _with_prefix(record: logging.LogRecord) -> bool:
-    """Python prints a warning without the name of its logger if nobody has set up logging."""
+    """Puts "cotune" before a message if nobody has set up logging: Python prints it without the name of its logger then."""
     if not log.hasHandlers() and isinstance(record.msg, str) and not record.msg.startswith("cotune"):
         record.msg = _PREFIX + record.msg
     return True

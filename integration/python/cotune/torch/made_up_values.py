@@ -1,8 +1,8 @@
-"""Graphs that may reject operands that are made for them: small floating-point numbers, and zeros for integers.
+"""Finds graphs that may fail on operands that are made for a race: small floating-point numbers, and zeros for integers.
 
-Some operations look at values: an assertion, an index that lies outside, an integer that is divided by zero. They raise, and on
-a GPU an assertion ends the process. Such a graph runs on made operands only if these are certain to be valid: an index is,
-if it is an integer operand itself, whose zeros are a valid index, or if it does not depend on operands at all.
+Some operations fail for some values: an assertion, an index out of bounds, a division of integers by zero. They raise an error,
+and on a GPU an assertion ends the process. A graph with such operations may run on made operands only if these are certain to
+be valid. An index is valid if it is an integer operand itself, because 0 is a valid index, or if it depends on no operand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-# Operators that give an error for some values, or an amount of work that depends on them, by the names of their packets.
+# Operators that fail for some values, or whose amount of work depends on values, by the names of their packets.
 _REJECTING = frozenset(
     """_assert_async _assert_scalar _functional_assert_async _functional_assert_scalar _local_scalar_dense item is_nonzero equal
     sym_constrain_range sym_constrain_range_for_size _functional_sym_constrain_range _functional_sym_constrain_range_for_size
@@ -25,7 +25,7 @@ _REJECTING = frozenset(
     multi_margin_loss multilabel_margin_loss_forward binary_cross_entropy segment_reduce _embedding_bag
     _embedding_bag_forward_only""".split()
 )
-# The places of the indices among the arguments of operators that read or write at them.
+# Operators that read or write at indices, with the places of the indices among their arguments.
 _INDICES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("index", "_unsafe_index", "index_put", "index_put_", "_unsafe_index_put", "embedding", "take", "put"), (1,)),
     **dict.fromkeys(("_unsafe_masked_index", "_unsafe_masked_index_put_accumulate"), (2,)),
@@ -35,7 +35,7 @@ _INDICES: dict[str, tuple[int, ...]] = {
 }
 # Integer forms of these divide by their second argument.
 _DIVIDING = frozenset({"div", "remainder", "fmod", "floor_divide", "true_divide", "div_", "remainder_", "fmod_"})
-# Each element of the result is one of the first operand, perhaps as another type.
+# Operators of whose result each element is an element of the first operand, perhaps of another type.
 _KEEPING = frozenset(
     """view _unsafe_view reshape unsqueeze squeeze expand permute transpose t clone slice select alias contiguous flatten unfold
     as_strided _to_copy convert_element_type lift_fresh_copy repeat split split_with_sizes unbind""".split()
@@ -43,9 +43,9 @@ _KEEPING = frozenset(
 
 
 def why_not(graph: fx.Graph) -> str:
-    """Why a graph may not run on operands that are made for it; "" if it may."""
-    depends: set[fx.Node] = set()  # nodes with values that operands decide
-    zeros: set[fx.Node] = set()  # those whose values are zeros if the operands are
+    """Returns why a graph may not run on operands that are made for it; "" if it may."""
+    depends: set[fx.Node] = set()  # nodes whose values depend on operands
+    zeros: set[fx.Node] = set()  # nodes of these whose values are zeros if the integer operands are
     for node in graph.nodes:
         if node.op == "placeholder":
             depends.add(node)
@@ -66,10 +66,10 @@ def why_not(graph: fx.Graph) -> str:
 def _why_not_of(node: fx.Node, depends: set[fx.Node], zeros: set[fx.Node]) -> str:
     name = _packet_name(node)
     if name in _REJECTING:
-        return f"{node.target} looks at values, and may reject operands that are made for it"
+        return f"{node.target} depends on values, and may fail on operands that are made for a race"
     for place in _INDICES.get(name, ()):
         computed = _first_nodes(node.args[place : place + 1]) & depends - zeros
-        # An index may be a mask, whose true elements are counted.
+        # An index may also be a mask, and the size of the result the number of its true elements.
         masks = {each for each in _first_nodes(node.args[place : place + 1]) if _dtype_of(each) in (torch.bool, torch.uint8)}
         if computed or masks & depends:
             return f"{node.target} reads or writes at indices that the graph computes from its operands"
@@ -88,7 +88,7 @@ def _keeps_values(node: fx.Node) -> bool:
 
 
 def _first_nodes(arguments: Any) -> set[fx.Node]:
-    """The nodes in arguments, also those in lists."""
+    """Returns the nodes in arguments, including those in lists."""
     found: set[fx.Node] = set()
     add: Callable[[fx.Node], Any] = found.add
     fx.node.map_arg(arguments, add)

@@ -1,12 +1,12 @@
-"""The manifest: the programs of a group in a graph, with the row counts for which they are tuned.
+"""The manifest: the programs of one process group in a graph, with the row counts for which they are tuned.
 
-The first program operator of each group carries it, so that its first run can tune all programs of
-the graph at once. It may differ from rank to rank, as graphs may: those programs are tuned that all
-ranks have (agreement.py). It is text, so that it survives the caches of compiled graphs:
-"rows 8,32: PROGRAM | any rows 4,16: PROGRAM", which integration/torch/manifest.h reads, too. "any" marks a program with
-dynamic rows: it may be tuned for these (owners.py chooses some of them), and is called with others. "chosen" marks one whose
-row counts the user has chosen: it is tuned for all of them, also if they are those of the grid. A first part "graph DIGEST"
-names a graph that can be compared with what it is without programs (whole_graph.py).
+The first program operator of each process group carries it, so that the first run of the graph can tune all of its programs at
+once. Like the graphs, it may differ between ranks: the programs that all ranks have are tuned (agreement.py). It is a text, so
+that it survives the caches of compiled graphs: "rows 8,32: PROGRAM | any rows 4,16: PROGRAM". integration/torch/manifest.h reads
+it as well. "any" marks a program with dynamic rows, which may also be called with other row counts: it may be tuned for those in
+the list (owners.py chooses some of them). "chosen" marks a program whose row counts the user has chosen: it is tuned for all of
+them, even if they are those of the grid. A first part "graph DIGEST" names a graph that can race against its form without
+programs (whole_graph.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotune.torch.settings import Settings
 
 _SEPARATOR = " | "
 _GRAPH_WORD = "graph "
-# Inductor's C++ wrapper writes texts into its source as they are; "|" separates the programs.
+# Characters that a text of the operator may not have: Inductor's C++ wrapper does not escape texts, and "|" separates programs.
 _NOT_IN_TEXTS = {
     '"': "a quotation mark",
     "\\": "a backslash",
@@ -39,10 +39,13 @@ _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A program of a manifest, with the row counts for which it is tuned, or may be if it has any rows.
+    """A program of a manifest.
 
     Attributes:
-      has_chosen_rows: it has any rows, and the user has chosen these.
+      text: the program in one line.
+      rows: the row counts for which it is tuned, or may be tuned if it has any rows.
+      has_any_rows: its rows are dynamic, so that it may be called with any count.
+      has_chosen_rows: it has any rows, and the user has chosen the counts in `rows`.
     """
 
     text: str
@@ -78,9 +81,9 @@ def _rows(region: Region) -> Any:
 
 
 def rows_of(region: Region, settings: Settings) -> list[int]:
-    """The row counts for which a region's program may be tuned, ascending and not empty.
+    """Returns the row counts for which a region's program may be tuned, ascending and not empty.
 
-    A static size gives one count, and a symbolic size those that the user has chosen, or those of `grid`.
+    A static size gives one count, and a symbolic size those that the user has chosen, or else those of grid().
     """
     if region.program.first_collective_type().rows == ONE:
         return [1]
@@ -91,7 +94,7 @@ def rows_of(region: Region, settings: Settings) -> list[int]:
 
 
 def _chosen_rows(program: Program, world_size: int, settings: Settings) -> list[int]:
-    """The row counts that the user has chosen, as far as they fit the program."""
+    """Returns the row counts that the user has chosen, by rows or by bytes, as far as they fit the program."""
     unit = world_size if _needs_shares(program) else 1
     first = program.first_collective_type()
     row_bytes = first.columns * bytes_of(first.dtype)
@@ -100,10 +103,10 @@ def _chosen_rows(program: Program, world_size: int, settings: Settings) -> list[
 
 
 def grid(program: Program, world_size: int) -> list[int]:
-    """Row counts in steps of 4 that are a function of the program alone.
+    """Returns row counts, each 4 times the one before, that depend on the program alone.
 
-    The sizes at the time of tracing are not used: ranks that find the graph in a cache, and ranks
-    that compile it with other sizes, have the same counts.
+    The sizes at the time of tracing are not used, so that ranks that find the graph in a cache, and ranks that compile it with
+    other sizes, get the same counts.
     """
     first = program.first_collective_type()
     row_bytes = first.columns * bytes_of(first.dtype)
@@ -121,7 +124,7 @@ def _needs_shares(program: Program) -> bool:
 
 
 def why_no_argument(what: str, text: str) -> str:
-    """Why a text cannot be an argument of the operator; "" where it can."""
+    """Returns why a text cannot be an argument of the operator; "" if it can. `what` names the text for users."""
     for character, name in _NOT_IN_TEXTS.items():
         if character in text:
             return f"{what} has {name} in it"
@@ -129,7 +132,7 @@ def why_no_argument(what: str, text: str) -> str:
 
 
 def manifest_text(entries: list[Entry], graph_digest: str = "") -> str:
-    """The manifest of programs in the order in which they are given; equal programs are one."""
+    """Writes a manifest of programs, in the given order. Entries of equal programs are merged."""
     rows: dict[tuple[str, bool, bool], set[int]] = {}
     for entry in entries:
         rows.setdefault((entry.text, entry.has_any_rows, entry.has_chosen_rows), set()).update(entry.rows)
@@ -157,10 +160,9 @@ def parse_manifest(text: str) -> list[Entry]:
 
 
 def by_size(entries: list[Entry]) -> list[Entry]:
-    """The same programs, with an entry for each row count.
+    """Returns the same programs with an entry for each row count, because ranks may share a program at some of them only.
 
-    Ranks have the same program at some row counts and not at others. A program with dynamic rows stays one entry, because
-    its row counts follow from the program.
+    A program with dynamic rows stays one entry, because its row counts follow from the program.
     """
     found: list[Entry] = []
     for entry in entries:

@@ -1,6 +1,7 @@
-"""Words that the ranks of a process group exchange by its own store.
+"""Meetings at which the ranks of a process group exchange messages ("words") through its store.
 
-Nothing here knows what a word means. A meeting has a name; at it each rank gives one word and reads those of all others.
+A meeting has a name. Each rank gives one word to it, a dict that can be JSON, and reads the words of all others. This module does
+not interpret the words.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from cotune.errors import CotuneError
 from cotune.torch import process_groups
 from cotune.torch.log import log
 
-# A meeting that lasts longer names the ranks that are missing, and can be ended by Ctrl-C.
+# After so many seconds a rank that waits warns of the ranks that are missing, and Ctrl-C can end the meeting.
 LATE_S = 10.0
-# A rank that waits looks so often whether another rank has ended the attempt or has died.
+# A rank that waits checks at this interval whether another rank has ended the attempt or has died.
 _LOOK_S = 1.0
-# The longest time between two requests for the word of a rank. `Store.wait` is not used, because that of TCPStore writes two
-# warnings each time that it ends without the key.
+# A rank that waits asks the store for a missing word at least this often. It does not use `Store.wait`, because TCPStore then
+# writes two warnings at each timeout.
 _POLL_S = 0.1
-# The store is in the process of a rank. If that rank dies, its death becomes known at most so long after the store has failed.
+# The store lives in the process of a rank. If that rank dies, its group learns of the death within so many seconds after the
+# store has failed.
 _DEATH_S = 3.0
 _MET, _OVER = b"met", b"over"
 
@@ -39,8 +41,10 @@ _gpus: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
 
 def _kind(process_group: Any, device: int) -> str:
-    """The part of the prefix of the store's keys that names a device. It is equal on all ranks, because they use the GPUs of a
-    process group in one order, as NCCL requires."""
+    """Returns the name of a device in the store's keys.
+
+    It is equal on all ranks, because they use the GPUs of a process group in one order, as NCCL requires.
+    """
     if device < 0:
         return "host"
     used = _gpus.setdefault(process_group, [])
@@ -51,9 +55,9 @@ def _kind(process_group: Any, device: int) -> str:
 
 
 class Place:
-    """The place where the ranks of one process group meet, for operands on one device, as long as the group lives.
+    """The place where the ranks of one process group meet, for operands on one device.
 
-    One thread at a time uses it.
+    It serves as long as the process group lives, and one thread at a time may use it.
     """
 
     def __init__(self, name: str, process_group: Any, device: int):
@@ -66,7 +70,7 @@ class Place:
         try:
             store = store.clone()
         except (RuntimeError, AttributeError):
-            pass  # a store without connections
+            pass  # a store without connections cannot be cloned
         members = "-".join(str(rank) for rank in self.global_ranks)
         self.store = torch.distributed.PrefixStore(f"cotune/{_kind(process_group, device)}/{members}", store)
         self._own_words: list[str] = []  # keys of words that this rank has given and not deleted
@@ -74,7 +78,7 @@ class Place:
     def leave_word(self, meeting: str, word: Word) -> None:
         """Gives the word of this rank to a meeting without waiting for the others; this rank does not come to it later."""
         text = _text(word, is_left=True)
-        # First for later attempts: a rank that ends the open attempt now finds the word when it begins the next one.
+        # The word for later attempts is set first: a rank that ends the open attempt now finds it in the next one.
         self.store.set(f"{meeting}/left/{self.rank}", text)
         self.store.set(f"{meeting}/{self._open_attempt(meeting, 0)}/{self.rank}", text)
 
@@ -87,19 +91,18 @@ class Place:
         hint: str = "",
         check: Callable[[], None] | None = None,
     ) -> tuple[list[Word], str]:
-        """Gives the word of this rank, and returns those of all ranks, and the name of the attempt that all have come to.
+        """Gives the word of this rank. Returns the words of all ranks, and the name of the attempt at which all have met.
 
-        A rank that gives up marks the attempt as over, and a rank that comes to an attempt that has ended goes on to the
-        next one: either all ranks come to the end of an attempt, or none. The marks stay in the store, so that a rank that
-        comes again to a meeting of this name does not find words of an earlier time. Words that were left stay valid
-        without a mark. A later process group cannot find them, as it has another name or another store: Gloo cannot connect
-        a process group whose store holds the addresses of an earlier one of that name (PyTorch 2.13).
+        A meeting may take several attempts. A rank that gives up marks its attempt as over, and a rank that finds an attempt
+        over goes on to the next one, so that an attempt succeeds for all ranks or for none. The marks stay in the store, so
+        that a rank that comes again to a meeting of this name does not find old words. Words from leave_word() are not marked,
+        and stay valid. A later process group cannot find them, because it has another name or another store: Gloo cannot
+        connect a process group whose store holds the addresses of an earlier one of that name (PyTorch 2.13).
 
-        Raises TimeoutError, which names the ranks that have not done `what` at the end of the timeout; `hint` is the likely
-        reason. While this rank waits, it calls `check` again and again, and ends the meeting with the CotuneError that this
-        raises. Ctrl-C ends a meeting that has lasted LATE_S; before that the other ranks may be on their way to what comes
-        after it. If the meeting has ended well nevertheless, this rank goes on with the others, and KeyboardInterrupt is
-        raised later.
+        Raises TimeoutError at the timeout. Its text names the ranks that have not done `what`, and ends with `hint`, the likely
+        reason. While this rank waits, it calls `check` repeatedly, and a CotuneError of that ends the meeting. Ctrl-C ends a
+        meeting that has lasted LATE_S; before that the others may have met already and gone on. If the meeting has succeeded
+        nevertheless, this rank goes on with the others, and KeyboardInterrupt is raised later.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         wait = _Wait(self, what, hint, timeout_s, check or (lambda: None))
@@ -115,7 +118,7 @@ class Place:
             except KeyboardInterrupt as failure:
                 is_met, interrupt = False, failure
             except CotuneError:
-                # The store may have been in the process of the rank that has died.
+                # The store is gone if it was in the process of the rank that has died.
                 with contextlib.suppress(RuntimeError):
                     self._end(base, is_met=False)
                 raise
@@ -133,24 +136,24 @@ class Place:
         self.store.set(self._own_words[-1], _text(word, is_left=False))
         if attempt == 0:
             return
-        # Words that were left at an earlier attempt count in this one.
+        # Words that other ranks have left count in each later attempt.
         for rank in range(self.size):
             if rank != self.rank and self.store.check([f"{meeting}/left/{rank}"]):
                 self.store.set(f"{meeting}/{attempt}/{rank}", self.store.get(f"{meeting}/left/{rank}"))
 
     def _read_words(self, keys: list[str]) -> list[Word]:
-        """The words of a meeting that has ended well."""
+        """Reads the words of a meeting that has succeeded, and deletes own words of earlier meetings if all have read them."""
         found = [json.loads(self.store.get(key)) for key in keys]
         if not any(each["is_left"] for each in found):
-            # All ranks have waited here after they had read the words of the meetings before. A rank that has left its word
-            # may not have read them yet. Words that were left are not deleted, because nobody knows who has read them.
+            # All ranks have come here, so that they have read the words of the meetings before. A rank that has left its word
+            # has not come, and may not have read them. Left words are never deleted, because a rank may still need them.
             before, self._own_words = self._own_words[:-1], self._own_words[-1:]
             for key in before:
                 self._delete(key)
         return [each["word"] for each in found]
 
     def _delete(self, key: str) -> None:
-        # A store that cannot delete keeps the word, which nobody reads.
+        # A store that cannot delete keeps the word, which no rank reads again.
         with contextlib.suppress(RuntimeError, NotImplementedError):
             self.store.delete_key(key)
 
@@ -160,14 +163,14 @@ class Place:
         return attempt
 
     def _end(self, base: str, is_met: bool) -> bytes:
-        """The end of the attempt, which the first rank that comes to one decides."""
+        """Marks the end of an attempt, unless another rank has. Returns the mark that counts, which is that of the first rank."""
         return self.store.compare_set(f"{base}/end", "", (_MET if is_met else _OVER).decode())
 
     def _late_ranks(self, keys: list[str]) -> list[int]:
         return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
 
     def _await(self, base: str, keys: list[str], wait: _Wait) -> bool:
-        """Returns true if all words are there; False at the deadline, and if the attempt is over."""
+        """Waits for all words. Returns false at the deadline, and if another rank has ended the attempt without success."""
         begin_s = look_s = time.monotonic()
         missing = iter(keys)
         key = next(missing, None)
@@ -187,7 +190,7 @@ class Place:
                 wait.warn(keys)
                 if keeper.ends_tune:
                     raise KeyboardInterrupt
-            # A meeting of ranks that come together is short; one that lasts is seldom asked for.
+            # The interval grows: ranks that come together meet at once, and a long wait asks the store rarely.
             time.sleep(min(max(0.0002, (now_s - begin_s) / 20), _POLL_S, max(0.0, wait.left_s())))
         return True
 
@@ -195,7 +198,7 @@ class Place:
         try:
             return self.store.check([key])
         except RuntimeError:
-            # The store is gone, perhaps because its rank has died: the error of the group names it.
+            # The store is gone, perhaps because its rank has died. The error of the group, which check() raises, names that rank.
             gone_s = time.monotonic()
             while time.monotonic() < gone_s + _DEATH_S:
                 wait.check()

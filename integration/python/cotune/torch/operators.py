@@ -1,6 +1,6 @@
-"""What torch must know of the operators: shapes (fakes), gradients, and layouts in Inductor.
+"""Registers with torch the shapes (fakes), gradients and Inductor layouts of cotune's operators.
 
-The schemas are defined elsewhere, by the operator library:
+The operator library defines their schemas:
   program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) -> ()
   all_reduce(Tensor x, str reduce_op, str group_name) -> Tensor
   all_gather(Tensor x, int world_size, str group_name) -> Tensor
@@ -24,7 +24,7 @@ _DIFFERENTIABLE = ("sum", "avg")
 
 @functools.cache
 def register() -> None:
-    """Registers fakes, gradients and layouts, once. The schemas must be there."""
+    """Registers fakes, gradients and layouts, once a process. The schemas must be defined before."""
     compat.check_version()
     _register_fakes()
     _register_gradients()
@@ -33,7 +33,7 @@ def register() -> None:
     for name in NAMES:
         overload = getattr(torch.ops.cotune, name).default
         if not compat.has_lowering(overload):
-            # Inductor gives an operator arbitrary strides without this.
+            # Without this, Inductor may pass operands with any strides.
             lower.make_fallback(overload, layout_constraint=lower.require_contiguous, warn=False)
 
 

@@ -1,4 +1,4 @@
-"""The options of `enable`, `enabled` and `options`: which there are, and what each of them may be."""
+"""The options of `enable`, `enabled` and `options`, and the values that each of them may have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cotune.constants import Collective
 from cotune.torch import job_settings, settings_file
 
-# As many nanoseconds fit 64 bits.
+# The library takes a budget as nanoseconds in 64 bits.
 _SECONDS_MAX = 9e9
 
 
@@ -55,7 +55,7 @@ def _is_sizes(value: Any) -> bool:
 
 _SWITCH: tuple[Callable[[Any], bool], str] = (_is_switch, "True or False")
 
-# Those of Settings, those of TuneSettings, and that of the tables.
+# For each option of Settings, of TuneSettings and of the tables, a test of its values, and their description for errors.
 _ALLOWED = {
     **dict.fromkeys(("epilogues", "prologues", "overlap", "all_to_all", "export"), _SWITCH),
     "tunes": _SWITCH,
@@ -75,7 +75,7 @@ _ALLOWED = {
     **job_settings.ALLOWED,
 }
 
-# Names of the original design and of PyTorch that are no options, and what serves instead.
+# Names that users may expect as options, because PyTorch or the original design has them, and what to use instead.
 _INSTEAD = {
     "collective_benchmark_timeout": "PyTorch's option of that name counts where collective_autotune_timeout is not given",
     "force_extern_kernel_in_multi_template": 'give force={"all_reduce": "host/ring?chunk=65536"}',
@@ -88,7 +88,7 @@ _INSTEAD = {
 
 
 def check_force(force: Mapping[str, str] | None) -> None:
-    """Raises ValueError for a name or a choice of the option `force` that cannot be one, whichever plugins and functions there are."""
+    """Raises ValueError for a name or a choice of the option `force` that no set of plugins and functions could have."""
     for name, choice in (force or {}).items():
         if not name.strip() or not choice.strip():
             missing = "choice" if name.strip() else "collective"
@@ -102,7 +102,7 @@ def check_force(force: Mapping[str, str] | None) -> None:
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for an unknown option, and for a value that cannot be."""
+    """Raises TypeError for an unknown option, and for a value that is not allowed."""
     for name, value in options.items():
         if name in _INSTEAD:
             raise TypeError(f"'{name}' is no option of cotune: {_INSTEAD[name]}")

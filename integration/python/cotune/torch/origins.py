@@ -1,7 +1,7 @@
-"""The function of the user that a program belongs to.
+"""Finds the function of the user that a program belongs to.
 
-A graph that is compiled has stack traces at its nodes. A graph that comes out of a cache has none: its function is found on
-the call stack when one of its programs comes to the ranks' first meeting.
+The nodes of a graph have stack traces while it is compiled. For a graph that comes out of a cache, the function is found on the
+call stack when the ranks first meet for one of its programs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Origin:
     """A line of a function.
 
     Attributes:
-      function: with its class, if that is known.
-      file: as Python has it.
-      line: of the collective; of a graph out of a cache: the line that the function is at.
-      is_backward: whether the program belongs to the backward graph.
-      is_caller: whether the function is the one that called backward(), because the forward function is not known.
+      function: the name of the function, with its class if that is known.
+      file: the path of its file, as Python has it.
+      line: the line of the collective; for a graph out of a cache the line that the function was running.
+      is_backward: true if the program belongs to the backward graph.
+      is_caller: true if the function has called backward(), and is named because the forward function is not known.
     """
 
     function: str
@@ -51,7 +51,7 @@ class Origin:
 
 
 def _short(file: str) -> str:
-    """A path in the current folder without that folder."""
+    """Returns a path within the current folder relative to it, and any other path as it is."""
     try:
         inside = os.path.relpath(file)
     except ValueError:
@@ -60,12 +60,12 @@ def _short(file: str) -> str:
 
 
 def of_nodes(nodes: Iterable[Any]) -> Origin | None:
-    """The innermost line of the user that made the first node that has one."""
+    """Returns the user's innermost line in the stack trace of the first node that has a trace; None if no node has one."""
     return _of_nodes(nodes, -1)
 
 
 def of_graph(nodes: Iterable[Any]) -> Origin | None:
-    """The outermost line of the user that made the first node that has one: the compiled function."""
+    """Returns the user's outermost line in the stack trace of the first node that has a trace: the compiled function; or None."""
     return _of_nodes(nodes, 0)
 
 
@@ -84,7 +84,7 @@ def _is_backward(node: Any) -> bool:
 
 
 def _qualified(file: str, line: int, name: str) -> str:
-    """The name of a function with its class, if Dynamo has its code."""
+    """Returns the name of a function, with its class if Dynamo has its code."""
     found = [
         code
         for code in compat.traced_code()
@@ -98,7 +98,7 @@ def _name_of(code: CodeType) -> str:
 
 
 def of_caller() -> Origin | None:
-    """The function of the user that runs the calling operator; None on a thread that no Python function has started."""
+    """Returns the user's function that has called the operator that runs now; None if the stack of this thread has none."""
     frame, is_backward = sys._getframe(1), False
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -1,9 +1,9 @@
-"""Counts the collectives that PyTorch has run and cotune has not asked for: those outside of compiled graphs, which the pass
-does not see, and those that compiled graphs leave to PyTorch.
+"""Counts the collectives that PyTorch has run without a request of cotune.
 
-PyTorch numbers the collectives of each backend of a process group, whoever calls them: DDP's reducer in C++, the hooks of
-FSDP2, eager calls, also with async_op=True. The count is the sum of these numbers less the collectives that cotune has
-asked PyTorch for. Nothing is added to a call, and nothing of torch is replaced.
+These are the collectives outside of compiled graphs, which the pass does not see, and those that compiled graphs leave to
+PyTorch. PyTorch numbers the collectives of each backend of a process group, whoever calls them: DDP's reducer in C++, the hooks
+of FSDP2, eager calls, also with async_op=True. The count is the sum of these numbers, less the collectives that cotune has
+requested from PyTorch. The count costs nothing in a call, and nothing of torch is replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from cotune.torch import function_groups, process_groups
 
 _lock = threading.Lock()
-# The number of collectives of each process group that the operators of cotune have made by PyTorch.
+# The number of collectives in each process group that operators of cotune have run by PyTorch.
 _own: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
@@ -25,8 +25,8 @@ class OutsideCount:
     """The collectives that PyTorch has numbered and that are not cotune's.
 
     Attributes:
-      calls: of the process groups that exist and count their calls. It includes the collectives that compiled graphs
-        leave to PyTorch.
+      calls: their number in the process groups that exist and count their calls. It includes the collectives that compiled
+        graphs leave to PyTorch.
       uncounted: the names of the process groups whose backend counts nothing.
       groups: the number of process groups, without fake ones.
     """
@@ -37,7 +37,7 @@ class OutsideCount:
 
 
 def add_own(group_name: str) -> None:
-    """Notes that an operator of cotune makes one collective by PyTorch."""
+    """Notes that an operator of cotune runs one collective by PyTorch."""
     group = process_groups.resolve_group(group_name)
     if group is None:
         return
@@ -46,7 +46,7 @@ def add_own(group_name: str) -> None:
 
 
 def count() -> OutsideCount:
-    """The collectives so far."""
+    """Counts the collectives so far."""
     found = OutsideCount()
     for name, group in process_groups.named_process_groups().items():
         if "fake" in process_groups.group_backend(group) or function_groups.is_own(name):

@@ -1,7 +1,7 @@
-"""Runs programs by torch itself: functional collectives of the process group, and aten operators.
+"""Runs programs by torch itself: by functional collectives of the process group, and aten operators.
 
-This is what the operator does for a group that cotune cannot serve. Every value is rounded to its
-dtype, as docs/programs.md says for `--numerics same`.
+The operator does so for a process group that cotune cannot serve. Every value is rounded to its
+dtype, as docs/programs.md defines for `--numerics same`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LARGEST = {"i8": 127.0, "f8_e4m3": 448.0, "f8_e5m2": 57344.0}
 
 
 def register_plain_operator() -> None:
-    """Defines cotune::program_plain, which runs a program by `run_plain`. Once a process."""
+    """Defines cotune::program_plain, which runs a program by run_plain(). It has an effect once a process."""
     _plain_library()
 
 
 @functools.cache
 def operator_library() -> torch.library.Library:
-    """The library in which Python defines operators of cotune."""
+    """The torch.library in which Python defines operators of cotune."""
     return torch.library.Library("cotune", "FRAGMENT")
 
 
@@ -46,21 +46,24 @@ def _plain_library() -> torch.library.Library:
 
 @callback
 def _run_plain_operator(inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, group_name: str) -> None:
-    """As the operator library calls it, which makes a RuntimeError of all exceptions: Ctrl-C is kept until the operator returns."""
+    """The entry from the operator library.
+
+    The library makes a RuntimeError of every exception, so that Ctrl-C is held back until the operator returns.
+    """
     if _interrupt._is_in_callback(sys._getframe().f_back):
-        run_plain(inputs, outputs, program, group_name)  # The longer call keeps it.
+        run_plain(inputs, outputs, program, group_name)  # The call around this one holds Ctrl-C back.
         return
     try:
         keeper.begin()
         run_plain(inputs, outputs, program, group_name)
     except KeyboardInterrupt:
-        keeper.raise_later()  # It came before the keeper had its handler.
+        keeper.raise_later()  # Ctrl-C came before the keeper had set its handler.
         raise
     finally:
         try:
             keeper.end()
         except KeyboardInterrupt:
-            keeper.raise_later()  # It came as the handler was put back, after the collective.
+            keeper.raise_later()  # Ctrl-C came while the handler was being restored, after the collective.
 
 
 @functools.lru_cache(maxsize=1024)
@@ -69,7 +72,7 @@ def _parsed(text: str) -> Program:
 
 
 def texts_of_collectives(text: str) -> set[str]:
-    """The programs of the collectives of a program, each by itself."""
+    """Returns, for each collective of a program, the text of the program that has this collective alone."""
     program = _parsed(text)
     return {
         key_of(node, program.types[node.operands[0]].dtype, 0, 1).text
@@ -84,8 +87,8 @@ def run_plain(
     """Runs a program text and writes its outputs.
 
     Tensors have any shape; their row-major elements are rows and columns of the program's values.
-    One input more than the program declares is not read: it orders the calls of a graph.
-    Raises ValueError for tensors that do not fit, and Refusal for what is no program.
+    One input more than the program declares is allowed and not read: it orders the calls of a graph.
+    Raises ValueError for tensors that do not fit, and Refusal for a text that is no program.
     """
     run = Run(program, inputs, group_name)
     run.check_outputs(outputs)
@@ -93,18 +96,18 @@ def run_plain(
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of bool as the u8 that stands for it in programs."""
+    """Returns a bool tensor as u8, which stands for it in programs, and any other tensor as it is."""
     return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
-# Gives the result of a collective of an operand, or None for PyTorch's own. The third argument is the key.
+# Runs a collective on an operand, and returns its result, or None if PyTorch has to run it. The third argument is the key.
 _RunCollective = Callable[[Node, torch.Tensor, Key], torch.Tensor | None]
 
 
 class Run:
-    """One run of a program, step by step: its values are tensors of two dimensions.
+    """One run of a program, operation by operation, on tensors of two dimensions.
 
-    Raises ValueError for tensors that do not fit, and Refusal for what is no program.
+    The constructor raises ValueError for tensors that do not fit, and Refusal for a text that is no program.
     """
 
     def __init__(
@@ -148,7 +151,7 @@ class Run:
 
     @property
     def operands(self) -> list[torch.Tensor]:
-        """The operands as the rows and columns of the program's inputs."""
+        """The operands in two dimensions, the rows and columns of the program's inputs."""
         return self._operands
 
     def rows(self) -> int:
@@ -170,12 +173,12 @@ class Run:
             output.copy_(result.reshape(output.shape))
 
     def count_collectives(self) -> None:
-        """Notes that the collectives of the program have been made by PyTorch."""
+        """Notes that PyTorch has run the collectives of the program."""
         for _ in filter(lambda node: node.is_collective, self._program.nodes):
             outside.add_own(self._group_name)
 
     def check_outputs(self, outputs: list[torch.Tensor]) -> None:
-        """Raises ValueError for outputs that do not fit, before anything is moved."""
+        """Raises ValueError for outputs that do not fit. It is called before the program runs."""
         if len(outputs) != len(self._program.outputs):
             raise ValueError(
                 f"the program has {len(self._program.outputs)} outputs, and the call has "
@@ -193,7 +196,7 @@ class Run:
                 )
 
     def results(self) -> list[torch.Tensor]:
-        """The values of the outputs; runs the program."""
+        """Runs the program, and returns the values of its outputs."""
         given, nodes = iter(self._operands), iter(self._program.nodes)
         for value in range(len(self._program.types)):
             is_input = self._program.is_input(value)
@@ -201,7 +204,7 @@ class Run:
         return [self._values[value] for value, _ in self._program.outputs]
 
     def _rows_of_operands(self) -> dict[str, int]:
-        """What 1, R and R/n are by the operands."""
+        """Returns the row counts for which 1, R and R/n stand. Raises ValueError if the operands contradict each other."""
         counts = {ONE: 1}
         for operand, type_ in zip(self._operands, self._program.inputs, strict=True):
             rows = counts.setdefault(type_.rows, operand.shape[0])
@@ -244,7 +247,7 @@ class Run:
     def _wide(self, operand: int | Number, dtype: torch.dtype) -> torch.Tensor:
         if isinstance(operand, Number):
             number = operand.value if dtype.is_floating_point else int(operand.value)
-            # torch.tensor would copy from the host, which no CUDA graph captures.
+            # torch.tensor would copy from the host, which a CUDA graph cannot capture.
             return torch.full((), number, dtype=dtype, device=self._device)
         return self._values[operand].to(dtype)
 
@@ -265,18 +268,18 @@ class Run:
             if result is not None:
                 return result
         started = _started(node, x, self._group_name, self._world_size)
-        # A call that raises has made no collective.
+        # A call that raises has run no collective, and is not counted.
         outside.add_own(self._group_name)
         return _finished(node, started, self._group_name, self._world_size)
 
 
 def by_pytorch(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
-    """The result of a collective by PyTorch's functional one."""
+    """Runs a collective by PyTorch's functional one, waits for it, and returns the result."""
     return _finished(node, _started(node, x, group, ranks), group, ranks)
 
 
 def collective_alone(node: Node, x: torch.Tensor, group: str, ranks: int) -> None:
-    """Runs a collective as compiled code does that may overwrite the operand, and nothing else."""
+    """Runs only a collective, as compiled code does if it may overwrite the operand."""
     ops = compat.functional_collectives()
     if node.op == "all_reduce":
         ops.wait_tensor(ops.all_reduce_(x, _reduction_of(node, x, group), group))
@@ -285,15 +288,15 @@ def collective_alone(node: Node, x: torch.Tensor, group: str, ranks: int) -> Non
 
 
 def has_average(text: str) -> bool:
-    """Returns true if a collective of a program gives an average."""
+    """Returns true if a collective of a program averages."""
     return any(node.op in REDUCING and node.reduction == "average" for node in _parsed(text).nodes)
 
 
 def averages_by_backend(group: str, device: torch.device) -> bool:
-    """Returns true if PyTorch's collectives of a process group give averages by themselves on a device.
+    """Returns true if the backend of a process group computes averages on a device.
 
-    Then all forms of a program do: a rank whose graph leaves an average to PyTorch asks the backend for one, and another rank
-    that asked for a sum, and divided it, would not match.
+    Programs must then request averages from it: a rank whose graph leaves an average to PyTorch requests one as well, and the
+    collective of a rank that requested a sum, to divide it afterwards, would not match.
     """
     return process_groups.averages(process_groups.resolve_group(group), device.type)
 
@@ -305,7 +308,7 @@ def _reduction_of(node: Node, x: torch.Tensor, group: str) -> str:
 
 
 def _started(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
-    """The result of a functional collective, for which nobody has waited."""
+    """Starts a functional collective. Returns its result, for which the caller has to wait."""
     ops = compat.functional_collectives()
     if node.op == "all_reduce":
         return ops.all_reduce(x, _reduction_of(node, x, group), group)
@@ -322,7 +325,7 @@ def _started(node: Node, x: torch.Tensor, group: str, ranks: int) -> torch.Tenso
 
 
 def _finished(node: Node, started: torch.Tensor, group: str, ranks: int) -> torch.Tensor:
-    """The result of a collective that has been started, which this waits for."""
+    """Waits for a collective from _started(), and returns its result."""
     result = compat.functional_collectives().wait_tensor(started)
     if node.op in REDUCING and node.reduction == "average" and _reduction_of(node, result, group) == "sum":
         rounding = None if result.dtype.is_floating_point else "trunc"
@@ -336,7 +339,7 @@ def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return (x.to(torch.float32) if narrow else x).to(dtype)
     if not x.dtype.is_floating_point:
         return x.to(dtype)
-    # Toward zero, clamped to the range, and 0 for NaN.
+    # Floats round toward zero, are clamped to the range of the integers, and NaN becomes 0.
     limits = torch.iinfo(dtype)
     exact = torch.trunc(x.to(torch.float64)).nan_to_num(nan=0.0)
     inside = exact.clamp(float(limits.min), float(limits.max))
@@ -379,7 +382,7 @@ def _clamp(node: Node, x: torch.Tensor) -> torch.Tensor:
 
 
 def _gelu(x: torch.Tensor) -> torch.Tensor:
-    """The formula of compiled code: eager PyTorch gives NaN for infinity on a CPU."""
+    """Computes gelu by the formula of compiled code, because eager PyTorch gives NaN for infinity on a CPU."""
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return (wide * 0.5 * (1 + torch.erf(wide * math.sqrt(0.5)))).to(x.dtype)
 

@@ -1,15 +1,15 @@
-"""Races between what cotune has tuned and PyTorch's form of the same, on all ranks of a process group together.
+"""Races between tuned programs or graphs and PyTorch's form of them, on all ranks of a process group together.
 
-The contender of cotune is the operator as graphs call it, with the choice that has won the tune. PyTorch's form of a program
-is its collectives and the operations around them compiled by Inductor; that of a graph is the graph without programs. Both
-run in every round, on operands that are made for it. Nothing of the user's graph runs.
+For cotune, the operator runs as graphs call it, with the choice that has won the tune. PyTorch's form of a program is its
+collectives and the operations around them compiled by Inductor; that of a graph is the graph without programs. Both run in
+every round, on operands that are made for the race. Nothing of the user's graph runs.
 
-PyTorch's collectives run in a process group of their own: a form that fails on one rank leaves collectives unfinished, and
-must not disturb those of the model. That process group is made anew after each failure.
+PyTorch's collectives run in a further process group: a form that fails on one rank leaves collectives unfinished, which must not
+disturb those of the model. That process group is made anew after each failure.
 
-Before all ranks run something together, each prepares its part, and all of them learn whether everybody is ready: a failure to
-compile, or to get memory, keeps nobody waiting. All races of a meeting have one bound of time. The ranks learn together that
-it is over, with the words of a step, and the rest is not compared.
+Before the ranks run something together, each prepares its part, and all learn whether every rank is ready: no rank waits for one
+that fails to compile or to get memory. All races of a meeting share one time budget. The ranks learn together that it is used up,
+by the words that they give after a step, and do not run the remaining races.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotune.torch.joint_steps import DroppedOut, JointSteps
 from cotune.torch.timed_rounds import ROUNDS_MIN, Call, Rounds, ratio_of
 from cotune.torch.whole_graph import WholeGraph
 
-# The time of one race, without compiling.
+# The time limit of one race, in seconds, without compiling.
 LIMIT_S = 4.0
 _AGREED = "agreed"
 
@@ -52,7 +52,7 @@ class PlainRace(JointSteps):
     # Contests.
 
     def run_program(self, contest: Contest) -> Verdict:
-        """The verdict about a program at one row count."""
+        """Races a program at one row count, and returns the verdict. Collective over the ranks."""
         verdict = Verdict(contest.name, contest.text, contest.rows)
         if plain.has_average(contest.text) and not process_groups.averages(self._process_group, self._torch_device.type):
             return dataclasses.replace(verdict, why_not="PyTorch's collectives of this process group give no averages")
@@ -62,7 +62,10 @@ class PlainRace(JointSteps):
             return dataclasses.replace(verdict, why_not=str(failure))
 
     def run_graph(self, graph: WholeGraph, without: Callable[[], contextlib.AbstractContextManager[Any]]) -> Verdict:
-        """The verdict about a graph with all its programs, and with those that are left in the block that `without` gives."""
+        """Races a graph with all its programs against the graph with fewer, and returns the verdict. Collective over the ranks.
+
+        The latter is made in the block of `without()`, in which some collectives count as given back.
+        """
         verdict = Verdict("", graph.digest, 0)
         device, ranks = self._torch_device, self._place.size
         try:
@@ -74,7 +77,7 @@ class PlainRace(JointSteps):
             return dataclasses.replace(verdict, why_not=str(failure))
 
     def _alone(self, contest: Contest, verdict: Verdict) -> Verdict | None:
-        """The verdict if PyTorch's collectives alone already take longer; None otherwise."""
+        """Races a program against PyTorch's collectives alone. Returns the verdict if these already take longer, or None."""
         ranks, device, own = self._place.size, self._torch_device, self._group()
         made = lambda: plain_form.collectives_alone(contest.text, contest.rows, ranks, device, own)  # noqa: E731
         cotune, alone = self._prepare("make the operands", lambda: (self._by_cotune(contest), made()))
@@ -98,12 +101,12 @@ class PlainRace(JointSteps):
         return lambda: run(inputs, outputs, contest.text, name, _AGREED)
 
     def _judge(self, verdict: Verdict, what: str, cotune: Call, by_pytorch: Call) -> Verdict:
-        """The verdict with the times of both."""
+        """Times both, and returns the verdict with their times."""
         ways = {"cotune": cotune, "plain": by_pytorch}
         times = self._try(what, lambda: self._timed(ways))
         ratio = ratio_of(times["cotune"], times["plain"])
         if ratio is None:
-            few = f"fewer than {ROUNDS_MIN} rounds fit its time, or Ctrl-C ended it"
+            few = f"fewer than {ROUNDS_MIN} rounds fit in its time, or Ctrl-C ended it"
             return dataclasses.replace(verdict, why_not=self._over_text() if self._is_over else few)
         return dataclasses.replace(
             verdict,

@@ -1,4 +1,4 @@
-"""Private names of torch that concern process groups. A function probes for each, as in compat.py."""
+"""Private names of torch that concern process groups, each in a function that probes for it, as in compat.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cotune.torch.compat import fetch, need, torch_version
 
 
 def known_groups() -> dict[str, tuple[int, bool]] | None:
-    """The size of each process group of this process by its name, and whether its backend is fake.
+    """Returns, by the name of each process group of this process, its size and whether its backend is fake.
 
-    None if this torch keeps no list of them.
+    It returns None if this torch keeps no list of process groups.
     """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return {}
@@ -27,7 +27,7 @@ def known_groups() -> dict[str, tuple[int, bool]] | None:
 
 
 def named_process_groups() -> dict[str, Any]:
-    """The process groups of this process by their names; none if this torch keeps no list of them."""
+    """Returns the process groups of this process by their names; an empty dict if this torch keeps no list of them."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return {}
     return {str(name): group for group, name in (_names_of_groups() or {}).copy().items()}
@@ -57,7 +57,7 @@ def global_rank() -> int:
 
 
 def global_ranks(group: Any) -> list[int]:
-    """The rank of each member in the default group; its rank in the group if that is not known."""
+    """Returns the rank of each member in the default group, or its rank in the group if that is not known."""
     try:
         return list(torch.distributed.get_process_group_ranks(group))
     except (RuntimeError, ValueError, KeyError):
@@ -65,7 +65,7 @@ def global_ranks(group: Any) -> list[int]:
 
 
 def group_backend(group: Any) -> str:
-    """The name of a group's backend, as "gloo", "nccl", "fake" or "cpu:gloo,cuda:nccl"."""
+    """Returns the name of a group's backend: "gloo", "nccl", "fake", "cpu:gloo,cuda:nccl"; "unknown" if torch does not know it."""
     try:
         return str(torch.distributed.get_backend_config(group))
     except (RuntimeError, ValueError, AttributeError, TypeError):
@@ -82,12 +82,12 @@ def runs_cuda_by_nccl(group: Any) -> bool:
     return name == "nccl" or "cuda:nccl" in name
 
 
-# The first torch whose Gloo gives averages.
+# The first version of torch whose Gloo computes averages.
 _GLOO_AVERAGES = (2, 13)
 
 
 def averages(group: Any, device_type: str) -> bool:
-    """Returns true if the group's collectives on memory of that kind of device give averages of floating-point numbers."""
+    """Returns true if the group's backend for that kind of device computes averages of floating-point numbers."""
     if group is None:
         return False
     if device_type == "cuda":
@@ -97,7 +97,7 @@ def averages(group: Any, device_type: str) -> bool:
 
 
 def backend_to_repeat(group: Any) -> str:
-    """The backend by which new_group() makes another group like this one."""
+    """Returns the name of the backend with which torch makes another group like this one."""
     try:
         name = str(torch.distributed.get_backend(group))
     except (RuntimeError, ValueError):
@@ -107,9 +107,10 @@ def backend_to_repeat(group: Any) -> str:
 
 
 def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str, timeout_s: float) -> Any:
-    """Collective over the global ranks `ranks`: a process group with a name that the caller chooses, equal on all of them.
+    """Makes a process group with a name that the caller chooses. Collective over `ranks`, the global ranks of its members.
 
-    new_group() chooses the name by the number of process groups that the process has, which may differ from rank to rank.
+    new_group() cannot be used, because it derives the name from the number of process groups of the process, which may differ
+    between the ranks.
     """
     module = need("torch.distributed.distributed_c10d")
     make = need("torch.distributed.distributed_c10d", "_new_process_group_helper")
@@ -121,11 +122,11 @@ def make_group(ranks: list[int], rank: int, backend: str, store: Any, name: str,
 
 
 def _options_without_split(timeout: datetime.timedelta) -> Any:
-    """Options of NCCL with which a process group has a communicator of its own; None if this torch has no NCCL.
+    """Returns options of NCCL with which a process group gets a separate communicator; None if this torch has no NCCL.
 
     If the default group is bound to a GPU (init_process_group(device_id=...)), PyTorch splits the communicator of a new group from
-    that of the default group. All ranks of the default group have to come to such a split, and here only those of the new group
-    do. Besides, the end of one communicator must not reach the other.
+    that of the default group. Such a split needs all ranks of the default group, but only those of the new group make it here.
+    Besides, an abort of one communicator must not affect the other.
     """
     options = getattr(fetch("torch.distributed", "ProcessGroupNCCL"), "Options", None)
     if options is None:
@@ -140,15 +141,12 @@ def _options_without_split(timeout: datetime.timedelta) -> Any:
 
 
 def abort_collectives(group: Any) -> None:
-    """Ends the collectives of a group on GPUs that run on this rank. The group cannot be used any more.
-
-    destroy_process_group() takes it down afterwards.
-    """
+    """Aborts the collectives of a group on GPUs that run on this rank. Afterwards the group can only be destroyed."""
     need("torch.distributed", "ProcessGroup", "abort")(group)
 
 
 def collectives_made(group: Any) -> int | None:
-    """The number of collectives that the backends of a group have made; None if none of them counts."""
+    """Returns the number of collectives that the backends of a group have run; None if no backend counts them."""
     backends: list[Any] = []
     for kind in ("cpu", "cuda"):
         try:
@@ -170,7 +168,7 @@ def _sequence_number(of: Any) -> int | None:
 
 
 def group_timeout_s(group: Any, device: int) -> float:
-    """The timeout of collectives of the group on a device, in seconds."""
+    """Returns the timeout of the group's collectives on a device, in seconds."""
     kind = torch.device("cpu" if device < 0 else f"cuda:{device}")
     try:
         return group._get_backend(kind).options._timeout.total_seconds()
@@ -180,9 +178,9 @@ def group_timeout_s(group: Any, device: int) -> float:
 
 
 def set_host_timeout_s(group: Any, timeout_s: float) -> None:
-    """Sets how long collectives on host memory that begin from now on may take, if the group's backend has a timeout.
+    """Sets the timeout of collectives on host memory that begin from now on, if the group's backend has one.
 
-    The timeout of NCCL's collectives stays, because PyTorch ends the process when it is over.
+    NCCL's timeout does not change, because PyTorch ends the process after it.
     """
     try:
         backend = group._get_backend(torch.device("cpu"))
@@ -194,9 +192,9 @@ def set_host_timeout_s(group: Any, timeout_s: float) -> None:
 
 
 def object_of_group_life(group: Any) -> Any:
-    """An object that goes when the group is destroyed: torch's own entry of it holds the only reference.
+    """Returns an object that is deleted when the group is destroyed, because torch's own list holds the only reference to it.
 
-    The group itself where this torch keeps no such entry: it goes with the last reference to it.
+    If this torch keeps no such list, it returns the group, which is deleted with the last reference.
     """
     world = fetch("torch.distributed.distributed_c10d", "_world")
     try:

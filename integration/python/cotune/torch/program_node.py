@@ -1,6 +1,7 @@
-"""Puts a region into the graph as one operator, cotune::program, whose results have the sizes, dtypes and strides of the members.
+"""Puts a region into the graph as one operator, cotune::program.
 
-The operator stands after the last member that computes.
+Its results have the sizes, dtypes and strides of the members that they replace. The operator stands after the last member that
+is not a wait.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ class ProgramNode:
 
     @property
     def smallest_result(self) -> fx.Node:
-        """The result with the fewest rows and columns."""
+        """A result with one row if there is one, and with the fewest columns of those."""
         types = [self.region.program.types[output.value] for output in self.region.outputs]
         keys = [(type_.rows != ONE, type_.columns) for type_ in types]
         return self.results[keys.index(min(keys))]
 
 
 def why_not(graph: fx.Graph, region: Region) -> str:
-    """Why a region cannot be an operator; "" if it can."""
+    """Returns why a region cannot be an operator of the graph; "" if it can."""
     size_nodes = sizes.SizeNodes(graph, region.input_nodes)
     text = in_one_line(region.program.to_text())
     reason = manifest.why_no_argument("the name of its group", region.group)
     reason = reason or manifest.why_no_argument("its program", text)
     if reason or region.is_alone:
-        # The sizes of a collective by itself come from its operand.
+        # The sizes of a single collective are made from those of its operand.
         return reason
     types = region.program.types
     tensors = [(output.node, types[output.value]) for output in region.outputs]
@@ -121,7 +122,7 @@ def _empty(
 
 
 def _shape_alone(graph: fx.Graph, region: Region) -> list[Any]:
-    """The sizes of a collective's result, from those of its operand."""
+    """Makes the sizes of a collective's result from those of its operand."""
     operand, kind = region.input_nodes[0], region.program.nodes[0].op
     shape = []
     for dim, size in enumerate(operand.meta["val"].shape):
@@ -152,7 +153,7 @@ def _values_of(shape: list[Any]) -> list[Any]:
 def _as_rows(
     graph: fx.Graph, node: fx.Node, type_: ValueType, size_nodes: sizes.SizeNodes
 ) -> fx.Node:
-    """The operand in sizes that the operator takes: its last one is the columns."""
+    """Reshapes an operand, if that is needed, so that its last size is the columns of the program's input."""
     facts = sizes.facts_of(node)
     dims = sizes.tensor_dims(facts, type_.columns)
     return node if dims == facts.dims else _reshaped(graph, node, dims, size_nodes)
@@ -161,7 +162,7 @@ def _as_rows(
 def _with_sizes(
     graph: fx.Graph, output: Output, result: fx.Node, size_nodes: sizes.SizeNodes
 ) -> fx.Node:
-    """The result in the sizes of the value that it stands for."""
+    """Reshapes a result, if that is needed, to the sizes of the value that it replaces."""
     dims = sizes.facts_of(output.node).dims
     if sizes.facts_of(result).dims == dims:
         return result
@@ -178,7 +179,7 @@ def _reshaped(
 
 
 def _with_dtype(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
-    """The result as the bool that it stands for, or as it is."""
+    """Converts a result to bool if it replaces a bool; returns it as it is otherwise."""
     value = output.node.meta["val"]
     if value.dtype != torch.bool:
         return result
@@ -189,13 +190,13 @@ def _with_dtype(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
 
 
 def _has_layout_of_its_own(output: Output) -> bool:
-    """True for the result of a declared operator that is not row-major, as its operand may not be on this rank."""
+    """Returns true for the result of a declared operator that is not row-major on this rank, as its operand may not be either."""
     facts = sizes.facts_of(output.node)
     return declarations.of(output.node.target) is not None and not sizes.is_contiguous(facts)
 
 
 def _with_layout(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
-    """The result with the strides of the value that it stands for: readers may depend on them, as as_strided does."""
+    """Gives a result the strides of the value that it replaces, because readers such as as_strided depend on them."""
     if not _has_layout_of_its_own(output):
         return result
     order = sizes.stride_order(sizes.facts_of(output.node))
@@ -212,7 +213,7 @@ def _with_layout(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
 
 
 def _erase(graph: fx.Graph, region: Region) -> None:
-    """Erases members, and what only they read, when nothing reads them any more."""
+    """Erases the members and vanishing nodes of a region that no node reads any more."""
     pending = [*region.vanishing, *region.members]
     while pending:
         unread = [node for node in pending if not node.users]

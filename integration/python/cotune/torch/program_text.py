@@ -1,4 +1,4 @@
-"""The text of programs: a builder that types every value, the text, and a parser of it.
+"""The text of programs: a builder that gives every value a type, a writer and a parser.
 
 docs/programs.md defines the language. Nothing here knows torch: dtypes are the words of the
 language ("f32", "bf16", ...), rows are "1", "R" or "R/n", and columns are integers.
@@ -38,7 +38,7 @@ REDUCTIONS = frozenset(_language.REDUCTIONS)
 
 
 def _operations(*rules: str) -> frozenset[str]:
-    """The operations whose values are typed by one of these rules."""
+    """Returns the operations whose results are typed by one of these rules."""
     return frozenset(name for name, (_, rule) in _language.OPERATIONS.items() if rule in rules)
 
 
@@ -53,9 +53,9 @@ _WITH_DTYPE = _operations("casts", "scales", "quantizes")
 
 
 class Refusal(Exception):
-    """Something cannot be said in a program; the message is a reason for people.
+    """A program cannot express something; the message is the reason, for users.
 
-    `is_unsupported`: whatever the settings are.
+    `is_unsupported`: true if no setting can change that.
     """
 
     def __init__(self, reason: str, is_unsupported: bool = True):
@@ -77,7 +77,7 @@ class ValueType:
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A number in the place of an operand."""
+    """A number as an operand."""
 
     value: float
 
@@ -90,7 +90,7 @@ class Node:
     """One line of a program: an operation or a collective.
 
     Operands are indexes of values (inputs first, then one value a node) or numbers; `named` holds
-    eps, low, high and root; `to` is the dtype behind "to="; `reduction` is of collectives.
+    eps, low, high and root; `to` is the dtype after "to="; `reduction` is "" for all but collectives.
     """
 
     op: str
@@ -105,7 +105,7 @@ class Node:
 
 
 def number_text(value: float) -> str:
-    """The shortest text that reads back to the same double."""
+    """Returns the shortest text that reads back to the same double."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     if float(value) == int(value) and abs(value) < 1e16 and not _is_minus_zero(value):
@@ -122,7 +122,7 @@ def _unique(items: list[str]) -> list[str]:
 
 
 class Program:
-    """A program while it is made, and what a text was parsed to. Every value has a type."""
+    """A program that is being built, or that parse() has read. Every value has a type."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -142,7 +142,7 @@ class Program:
     # Values.
 
     def add_input(self, type_: ValueType, replicated: bool = False, nofuse: bool = False) -> int:
-        """Adds an input and returns its value. Refuses what no program has."""
+        """Adds an input and returns its value. Raises Refusal if no program has such an input."""
         if type_.dtype not in DTYPES:
             raise Refusal(f"programs have no {type_.dtype}")
         if not 1 <= type_.columns <= COLUMNS_MAX:
@@ -156,8 +156,11 @@ class Program:
         return self._define(type_, 0)
 
     def add(self, node: Node) -> int:
-        """Adds a node and returns its value; an equal node is not added again."""
-        # As text, because 0 and -0 are equal numbers and differ as operands.
+        """Adds a node and returns its value. An equal operation is not added again.
+
+        Raises Refusal if no program has such a node.
+        """
+        # The text is compared, because 0 and -0 are equal numbers and differ as operands.
         key = repr(node)
         if key in self._known:
             return self._known[key]
@@ -184,7 +187,7 @@ class Program:
         return self.add(Node(name, tuple(operands), tuple(named.items()), to))
 
     def cast(self, value: int, dtype: str) -> int:
-        """The value in another dtype; the value itself where it has that dtype."""
+        """Adds a cast of a value, and returns the result; returns the value itself if it has the dtype already."""
         return value if self.types[value].dtype == dtype else self.op("cast", value, to=dtype)
 
     def _define(self, type_: ValueType, behind: int) -> int:
@@ -193,15 +196,15 @@ class Program:
         return len(self.types) - 1
 
     def depth(self, value: int) -> int:
-        """The number of collectives on the longest path to a value, the one that makes it included."""
+        """Returns the number of collectives on the longest path to a value, including the one that makes it."""
         return self._behind[value]
 
     def mark(self) -> tuple[int, int, int]:
-        """A state that `rollback` goes back to."""
+        """Returns the present state, for rollback()."""
         return len(self.types), len(self.inputs), len(self.nodes)
 
     def rollback(self, mark: tuple[int, int, int]) -> None:
-        """Forgets all that was added since `mark`."""
+        """Removes all inputs and nodes that were added since `mark`."""
         values, inputs, nodes = mark
         for value in range(values, len(self.types)):
             self._input_of.pop(value, None)
@@ -291,7 +294,7 @@ class Program:
     # Text.
 
     def numbers(self) -> list[int]:
-        """The number in the text of each value: inputs first, then nodes, each in order."""
+        """Returns the number that each value has in the text: inputs first, then nodes, each in order."""
         inputs, nodes = 0, len(self.inputs)
         numbers = []
         for value in range(len(self.types)):
@@ -304,7 +307,7 @@ class Program:
         return numbers
 
     def to_text(self) -> str:
-        """The text of the program. Equal programs have equal texts on every rank."""
+        """Returns the text of the program. Equal programs have equal texts on every rank."""
         number = self.numbers()
         lines = [f"program {self.name or self.suggested_name()}"]
         for index, type_ in enumerate(self.inputs):
@@ -316,7 +319,7 @@ class Program:
         return "\n".join([*lines, "return " + ", ".join(outputs)]) + "\n"
 
     def suggested_name(self) -> str:
-        """A name of the collectives and the first operations, as `all_reduce_add_rms`."""
+        """Returns a name made from the collectives and the first operations, such as `all_reduce_add_rms`."""
         words = _unique([node.op for node in self.nodes if node.is_collective])[:3]
         ops = [node.op for node in self.nodes if not node.is_collective and node.op != "cast"]
         if "rsqrt" in ops and {"row_mean", "row_mean_square"} & set(ops):
@@ -326,7 +329,10 @@ class Program:
         return "_".join(words + _unique(ops)[:4])[:80]
 
     def first_collective_type(self) -> ValueType:
-        """The type whose bytes are the size of a call: operand or result with R rows, else 1."""
+        """Returns the type whose bytes are the size of a call.
+
+        It is the operand or result of the first collective that has R rows, or else of the first collective.
+        """
         chosen = None
         for index, node in enumerate(self.nodes):
             if not node.is_collective:
@@ -340,7 +346,7 @@ class Program:
         return chosen
 
     def is_input(self, value: int) -> bool:
-        """Whether the value is an input."""
+        """Returns true if the value is an input."""
         return value in self._input_of
 
 
@@ -361,7 +367,7 @@ def _check_numbers(node: Node, dtype: str) -> None:
         return
     low, end = _INTEGER_RANGES[dtype]
     for number in numbers:
-        # Beyond 2^53 the text, which is read as a double, may not hold the integer.
+        # The text is read as a double, which cannot hold every integer beyond 2^53.
         if not (math.isfinite(number) and low <= number < end and number == math.trunc(number)):
             raise Refusal(f"{dtype} has no {number_text(number)}")
         if abs(number) > 2**53:
@@ -383,7 +389,7 @@ _INPUT = re.compile(r"input\s+(\w+)\s*\[\s*(1|R|R/n)\s*,\s*(\d+)\s*\]((?:\s+(?:r
 
 
 def numbered_statements(text: str) -> list[tuple[int, str]]:
-    """The statements of a text, which end with their line or a semicolon, with their lines' numbers."""
+    """Returns the statements of a text, with the numbers of their lines. A line's end or a semicolon ends a statement."""
     return [
         (index, statement.strip())
         for index, line in enumerate(text.splitlines(), 1)
@@ -393,12 +399,12 @@ def numbered_statements(text: str) -> list[tuple[int, str]]:
 
 
 def in_one_line(text: str) -> str:
-    """The same program without line breaks, which PyTorch 2.11 writes into comments as they are."""
+    """Returns the same program without line breaks, because PyTorch 2.11 writes texts into comments as they are."""
     return "; ".join(statement for _, statement in numbered_statements(text))
 
 
 def parse(text: str) -> Program:
-    """Reads a program text. Raises Refusal, which names the line, for what is no program."""
+    """Reads a program text. Raises Refusal, which names the line, for a text that is no program."""
     if len(text.encode()) > TEXT_BYTES_MAX:
         raise Refusal(f"a program has at most {TEXT_BYTES_MAX} bytes of text")
     program, values = Program(), {}
@@ -406,7 +412,7 @@ def parse(text: str) -> Program:
     for index, line in numbered_statements(text):
         try:
             if has_return:
-                raise Refusal("there is text behind the return")
+                raise Refusal("there is text after the return")
             if line.startswith("%"):
                 name, _, definition = line.partition("=")
                 values[name.strip()] = _parse_definition(program, values, definition.strip())

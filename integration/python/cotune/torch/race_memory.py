@@ -1,7 +1,7 @@
-"""The memory that the operands of a race may take, so that no rank of a host runs out of it.
+"""Limits the memory that the operands of a race may take, so that no rank of a host runs out of memory.
 
-The ranks of a host make their operands at the same time. Each may take a part of its share of the memory that is free. On the
-CPU a control group (cgroup) may allow a process less than the machine has: its limit ends a process without a word.
+The ranks of a host make their operands at the same time. Each may take a part of its share of the free memory. On the CPU a
+control group (cgroup) may allow a process less than the machine has: the kernel kills a process beyond that limit.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import pathlib
 
 import torch
 
-# The part of a rank's share that operands may take. Results and temporary values of a graph need the rest.
+# Operands may take a rank's share divided by this. Results and temporary values of a graph need the rest.
 _PART = 4
 _ROOT = pathlib.Path("/sys/fs/cgroup")
-# By the version of the interface: the limit and the use, and the use that the kernel gives back by itself.
+# By the version of the cgroup interface: the files of the limit and of the use, and the part of the use that the kernel can free.
 _FILES = {
     2: ("memory.max", "memory.current", "inactive_file"),
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -22,14 +22,14 @@ _FILES = {
 
 
 def check(need: int, device: torch.device, ranks: int) -> None:
-    """Raises MemoryError if a rank may not make operands of `need` bytes there. `ranks`: those of the process group."""
+    """Raises MemoryError if a rank may not make operands of `need` bytes on a device. `ranks`: the size of the process group."""
     may = allowed_bytes(device, ranks)
     if need > may:
         raise MemoryError(f"its operands have {need >> 20} MB, and a rank may use {may >> 20} MB of the free memory")
 
 
 def allowed_bytes(device: torch.device, ranks: int) -> int:
-    """The bytes that this rank may use for operands on a device."""
+    """Returns the bytes that this rank may use for operands on a device. `ranks`: the size of the process group."""
     several = ranks_of_host(ranks)
     if device.type == "cuda":
         several = -(-several // max(1, torch.cuda.device_count()))
@@ -38,15 +38,15 @@ def allowed_bytes(device: torch.device, ranks: int) -> int:
 
 
 def ranks_of_host(ranks: int) -> int:
-    """The ranks that share the memory of this host. A launcher knows those of other process groups as well."""
+    """Returns the number of ranks that share the memory of this host. The launcher's number includes other process groups."""
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(ranks, int(local) if local.isdecimal() else 1, 1)
 
 
 def free_host_bytes(proc: pathlib.Path = pathlib.Path("/proc"), root: pathlib.Path = _ROOT) -> int:
-    """The bytes that are free on this machine, and in each control group of this process. The arguments are for tests."""
+    """Returns the bytes that are free on this machine and in each control group of this process. Tests give the arguments."""
     lines = (proc / "meminfo").read_text().splitlines()
-    # The kernel gives back the memory of its caches, which counts as used.
+    # MemAvailable includes the memory of caches, which counts as used and which the kernel can free.
     free = next(int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:"))
     for version, folder in _control_groups(proc, root):
         left = _left_in(folder, *_FILES[version])
@@ -55,7 +55,7 @@ def free_host_bytes(proc: pathlib.Path = pathlib.Path("/proc"), root: pathlib.Pa
 
 
 def _control_groups(proc: pathlib.Path, root: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
-    """The folders of this process's control groups for memory, with those around them."""
+    """Returns the folders of this process's memory control groups and of all groups that contain them, with their versions."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -66,14 +66,14 @@ def _control_groups(proc: pathlib.Path, root: pathlib.Path) -> list[tuple[int, p
         if controllers and "memory" not in controllers.split(","):
             continue
         version, top = (1, root / "memory") if controllers else (2, root)
-        # In a container the path may be one of the host, and then the top is the container's own.
+        # In a container the path may be one of the host, whose folders are missing; the top is the container's group then.
         parts = [part for part in path.split("/") if part not in ("", "..")]
         found += [(version, top.joinpath(*parts[:count])) for count in range(len(parts) + 1)]
     return found
 
 
 def _left_in(folder: pathlib.Path, limit_file: str, used_file: str, cache_word: str) -> int | None:
-    """The bytes that a control group may still use; None if it has no limit, or is not visible here."""
+    """Returns the bytes that a control group may still use; None if it has no limit, or is not visible here."""
     try:
         limit = int((folder / limit_file).read_text())
         used = int((folder / used_file).read_text())

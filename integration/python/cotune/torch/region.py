@@ -1,4 +1,4 @@
-"""One region of a graph: its members, its program, and the rows that sizes of its tensors stand for."""
+"""One region of a graph: its members, its program, and the rows that the sizes of its tensors stand for."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cotune.torch.program_text import ALL, ONE, SHARE, Program, Refusal, ValueTy
 
 @dataclasses.dataclass
 class Output:
-    """An output of a program: the node whose value it is, and what else reads the same value."""
+    """An output of a program: the node that it stands for, its value, and all members with that value that are read outside."""
 
     node: fx.Node
     value: int
     same: list[fx.Node]
 
 
-# Follows the reason that a last dimension is not static.
+# A hint for users, after the reason that a last dimension is not static.
 STATIC_HINT = "; torch._dynamo.mark_static(x, 1) makes that of a 2-D input x static"
 
 
@@ -41,23 +41,23 @@ class Region:
         self.world_size = world_size
         self.epoch = epoch
         self.device = device
-        # The places of its collectives in the order of starts; no other one starts in between.
+        # The places of its first and last collective in the order of starts. No other collective starts between them.
         self.first = self.last = 0
-        self.is_alone = False  # nothing is fused with its collective
+        self.is_alone = False  # it has one collective, and nothing is fused with it
         self.why_alone = ""
         self.program = Program()
         self.members: list[fx.Node] = []
         self.values: dict[fx.Node, int] = {}
         self.views: set[fx.Node] = set()  # members that share the memory of their first argument
-        # Members whose value is repeated over rows or columns only where it is read.
+        # Members whose value in the program has fewer rows or columns than their tensor: readers repeat it.
         self.narrow: set[fx.Node] = set()
-        # Outside nodes that nothing reads once the members are gone.
+        # Nodes outside that no node reads any more when the members are erased.
         self.vanishing: list[fx.Node] = []
         self.input_nodes: list[fx.Node] = []
         self.stops: list[tuple[str, str]] = []
         self.outputs: list[Output] = []
         self.collectives: list[fx.Node] = []
-        self.rows: Any = None  # R of the static or symbolic sizes; None: nothing has R
+        self.rows: Any = None  # R as an int or an expression; None if no value has R rows
         self.share: Any = None
         self.rows_facts: sizes.TensorFacts | None = None
         self._kinds: dict[Any, str] = {}
@@ -66,7 +66,10 @@ class Region:
     # Rows.
 
     def set_rows(self, lead: Any, kind: str, rows: Any) -> None:
-        """Declares what a tuple of leading sizes stands for: `rows` rows, which are R or R/n."""
+        """Declares that a tuple of leading sizes stands for R or R/n rows (`kind`), and that these are `rows`.
+
+        Raises Refusal if the region has another R or R/n already.
+        """
         if kind == ALL:
             if self.rows is not None and self.rows != rows:
                 raise Refusal("its rows are not those of the collective before it")
@@ -78,7 +81,7 @@ class Region:
         self._kinds[lead] = kind
 
     def kind_of(self, lead: Any) -> str:
-        """What leading sizes stand for: "1", "R" or "R/n"."""
+        """Returns the rows that leading sizes stand for: "1", "R" or "R/n". Raises Refusal for other sizes."""
         kind = self._kinds.get(lead)
         if kind is None:
             rows = sizes.product(lead)
@@ -94,7 +97,7 @@ class Region:
         return kind
 
     def type_of(self, facts: sizes.TensorFacts) -> tuple[str, int]:
-        """Rows and columns of a tensor whose last dimension is that of the program."""
+        """Returns the rows and columns of a tensor whose last dimension is the columns. Raises Refusal for other sizes."""
         if not isinstance(facts.columns, int):
             raise Refusal(f"the last dimension is not static{STATIC_HINT}")
         return self.kind_of(facts.lead), facts.columns
@@ -102,7 +105,7 @@ class Region:
     # Values.
 
     def input_value(self, node: fx.Node, type_: ValueType) -> int:
-        """The input for an outside node, made when it is new."""
+        """Returns the value of the input for a node outside, which is added if it is new."""
         known = self._inputs.get((node, type_))
         if known is None:
             facts = sizes.facts_of(node)
@@ -114,7 +117,7 @@ class Region:
         return known
 
     def owner_of(self, node: fx.Node) -> fx.Node:
-        """The member whose memory a member reads: itself, or what it is a view of."""
+        """Returns the member that owns the memory of a member: itself, or the one of which it is a view."""
         while node in self.views:
             node = node.args[0]
         return node
@@ -123,14 +126,14 @@ class Region:
         return self.program.mark(), dict(self._inputs), dict(self._kinds), self.rows, self.share
 
     def rollback(self, mark: tuple[Any, ...]) -> None:
-        """Forgets what was emitted for a node that could not join."""
+        """Removes all that was emitted since `mark`, for a node that could not join."""
         program, self._inputs, self._kinds, self.rows, self.share = mark
         self.program.rollback(program)
         del self.input_nodes[len(self._inputs) :]
 
     @property
     def last_computed(self) -> fx.Node:
-        """The last member that is no wait: the program stands after it."""
+        """The last member that is not a wait. The operator of the program is put after it."""
         computed = [node for node in self.members if not is_wait(node)]
         return computed[-1]
 

@@ -1,8 +1,8 @@
-"""Finds the regions of a graph that become programs. Pure: it changes nothing.
+"""Finds the regions of a graph that become programs. It does not change the graph.
 
-What uses a member's value outside of its region makes it an output. Sweeps over the graph (sweep.py) repeat without the nodes
-that do not fit, until all regions can be programs. All decisions depend on the graph only, which may be another one on
-each rank (docs/decisions/0025-agreement-by-keys.md).
+A member whose value is used outside of its region is an output. Sweeps over the graph (sweep.py) are repeated without the nodes
+that do not fit, until all regions can be programs. All decisions depend on the graph alone, which may differ between the ranks
+(docs/decisions/0025-agreement-by-keys.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from cotune.torch.sweep import Left, Sweep
 
 @dataclasses.dataclass
 class Found:
-    """What becomes of the collectives of a graph; `starts` has the place of each in the order of starts."""
+    """The result for the collectives of a graph.
+
+    Attributes:
+      regions: become programs.
+      left: the collectives that are left alone.
+      starts: the place of each collective in the order of starts.
+    """
 
     regions: list[Region]
     left: list[Left]
@@ -35,10 +41,10 @@ def find_regions(
     group_facts: Callable[[str], GroupFacts],
     why_not: Callable[[Region], str] = lambda region: "",
 ) -> Found:
-    """The regions of a graph, and the collectives that are left alone with the reason.
+    """Returns the regions of a graph, and the collectives that are left alone with the reasons.
 
-    `why_not` returns the reason for which a region cannot be a program. Each of its collectives is one by itself then, and left alone only if
-    that cannot be either.
+    `why_not` returns the reason for which a region cannot be a program, or "". Each collective of such a region becomes a program
+    by itself, and is left alone only if that is not possible either.
     """
     forbidden: frozenset[fx.Node] = frozenset()
     alone: frozenset[fx.Node] = frozenset()
@@ -49,7 +55,7 @@ def find_regions(
         for region in sweep.regions:
             _find_outputs(region, composites)
         misfits = forbidden | {node for region in sweep.regions for node in _misfits(region)}
-        # A collective is no misfit, so that each round forbids a node more, or leaves one alone.
+        # The loop ends: a collective is no misfit, so that each round forbids a further node or makes a collective alone.
         if misfits > forbidden:
             forbidden = misfits
             continue
@@ -74,9 +80,9 @@ def _why_dropped(region: Region) -> str:
 
 
 def _find_outputs(region: Region, composites: Composites) -> None:
-    """Fills the outputs of a region: values that a node outside reads, in order of the members.
+    """Fills the outputs of a region: the values that a node outside reads, in order of the members.
 
-    A collective whose value nothing reads is an output, too: the other ranks wait for this one.
+    A collective whose value no node reads is an output as well, so that it stays: the other ranks wait for this one.
     """
     found: dict[int, Output] = {}
     roots: dict[int, fx.Node] = {}
@@ -97,7 +103,7 @@ def _find_outputs(region: Region, composites: Composites) -> None:
 
 
 def _misfits(region: Region) -> list[fx.Node]:
-    """Members that cannot stay: the value is repeated outside, nothing uses it, or too many."""
+    """Returns members that cannot stay: readers outside would have to repeat the value, no node uses it, or outputs are too many."""
     computed = region.narrow - region.views
     misfits = [each for output in region.outputs for each in output.same if each in computed]
     read = {operand for node in region.program.nodes for operand in node.operands}

@@ -1,6 +1,6 @@
-"""The tensors that the readers of a program's results get.
+"""Decides which tensors the readers of a program's results get.
 
-Results that are tensors of their own in PyTorch share no memory that one of their readers may write to.
+Results that do not share memory in PyTorch share none here either, if one of their readers may write to it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ def redirect(
     result: fx.Node,
     size_nodes: sizes.SizeNodes,
 ) -> dict[fx.Node, fx.Node]:
-    """Lets all users of a value read the result. Views of it stay, and read it as well.
+    """Replaces a value by the result of the program in all nodes that use it. Views of it stay, and read the result.
 
-    Nodes that are tensors of their own in PyTorch may have one value in the program. A reader that
-    may write to one of them gets a copy, if another one of them is read, too.
-    Returns the new node of each node that has one.
+    Nodes that are separate tensors in PyTorch may have one value in the program. If a reader may write to one of them, and
+    another one is read as well, the reader gets a copy. Returns the new node for each node that is replaced.
     """
     dims = sizes.facts_of(output.node).dims
     nodes = [node for node, value in region.values.items() if value == output.value]
@@ -53,7 +52,7 @@ def redirect(
 def _tensors(
     graph: fx.Graph, region: Region, nodes: list[fx.Node], result: fx.Node
 ) -> dict[fx.Node, fx.Node]:
-    """The result, or a copy of it, for each owner of memory among nodes that have its value."""
+    """Returns the result, or a copy of it, for each of the nodes of one value that owns its memory."""
     accesses = {owner: _access(owner, region) for owner in map(region.owner_of, nodes)}
     is_written = _Access.WRITTEN in accesses.values()
     tensors, is_taken = {}, False
@@ -67,9 +66,9 @@ def _tensors(
 class _Access(enum.Enum):
     """The use of a node's memory outside of its region."""
 
-    READ = enum.auto()  # by nodes of the graph, or by none
-    LEAVES = enum.auto()  # with the outputs of the graph, to which the caller may write
-    WRITTEN = enum.auto()  # by a node of the graph
+    READ = enum.auto()  # nodes of the graph only read it, or none uses it
+    LEAVES = enum.auto()  # it is an output of the graph, to which the caller may write
+    WRITTEN = enum.auto()  # a node of the graph may write to it
 
 
 def _access(node: fx.Node, region: Region) -> _Access:
@@ -96,7 +95,7 @@ def _copied(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 
 def _is_view(node: fx.Node) -> bool:
-    """True if the result of a node shares the memory of an operand."""
+    """Returns true if the result of a node shares the memory of an operand."""
     if node.target is operator.getitem:
         return True
     rule = aten_ops.RULES.get(node.target)
@@ -107,8 +106,8 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _only_reads(node: fx.Node) -> bool:
-    """True if a node makes results of its own, and writes to no operand."""
+    """Returns true if a node writes to no operand."""
     if node.target in compat.functionalizers():
-        return True  # it copies the operands that its operator writes to
+        return True  # it copies the operands to which its operator writes
     schema = getattr(node.target, "_schema", None)
     return schema is not None and not schema.is_mutable

@@ -1,4 +1,4 @@
-"""Rewrites a graph: its regions become programs, and the reason for each collective that is left alone is recorded."""
+"""Rewrites a graph: replaces its regions by programs, and records the reason for each collective that is left alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cotune.torch.settings import Settings
 
 
 def rewrite(graph: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts]) -> None:
-    """Puts programs into a functional graph, and records what was decided."""
+    """Replaces collectives of a functional graph by programs, and records the decisions."""
     with sizes.remembering():
         _rewrite(graph, settings, group_facts)
 
@@ -68,7 +68,7 @@ def _rewrite(
 def _put_programs(
     graph: fx.Graph, settings: Settings, found: regions.Found, whole: whole_graph.WholeGraph | None = None
 ) -> list[decisions.ProgramDecision]:
-    """Replaces the regions that were found in a graph by programs. Keeps `whole` until the ranks meet for one of them."""
+    """Replaces the regions that were found in a graph by programs, and keeps `whole` for the meeting of the ranks."""
     entries: dict[str, list[manifest.Entry]] = {}
     made: list[ProgramNode] = []
     programs = []
@@ -76,7 +76,7 @@ def _put_programs(
     starts = sorted(found.starts, key=found.starts.__getitem__)
     orders_declared = len(starts) >= 2 and any(_is_declared(each) for start in starts for each in started_by(start))
     for region in found.regions:
-        # An operand may have been a member of a region that is replaced already.
+        # An operand may be the result of a region that is replaced already.
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
         decision = _decision(region, settings)
         text = in_one_line(decision.text)
@@ -86,7 +86,7 @@ def _put_programs(
         made.append(program_node.replace(graph, region, text, replaced))
     made.sort(key=lambda each: each.region.first)
     _write_manifests(made, entries, whole)
-    # Inductor orders its own collectives by itself, and not declared operators and bodies that call them.
+    # Inductor keeps the order of its own collectives, but not that of declared operators, and of bodies that call them.
     if made or orders_declared:
         start_order.chain(graph, made, found)
         start_order.sort(graph)
@@ -107,11 +107,11 @@ def _write_manifests(
                 whole_graph.keep(each.region.group, text, whole)
 
 
-# The comparison of the whole graph with and without its programs (whole_graph.py).
+# The race of the whole graph against its form without programs (whole_graph.py).
 
 
 def _copy_to_compare(graph: fx.Graph) -> fx.Graph | None:
-    """A copy of a graph with collectives; None if nothing is compared."""
+    """Returns a copy of a graph with collectives, for a race; None if it does not race."""
     if not groups.races_plain() or graph.owning_module is None or not any(map(_is_collective, graph.nodes)):
         return None
     return whole_graph.copied(graph)
@@ -124,7 +124,7 @@ def _is_collective(node: fx.Node) -> bool:
 def _to_compare(
     root: Any, original: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts], found: regions.Found
 ) -> whole_graph.WholeGraph:
-    """The graph without programs, for the meeting of its process group."""
+    """Returns the graph without programs, for the race at the meeting of its process group."""
     names = {region.group for region in found.regions}
     names |= {str(declarations.arguments_of(each.node).get("group_name", "")) for each in found.left}
 

@@ -1,9 +1,9 @@
-"""Which settings of cotune the user gives outside of the program: in the settings file and by COTUNE_ variables.
+"""Reads the settings of cotune that the user gives outside of the program: in the settings file and by COTUNE_ variables.
 
-The library resolves settings by itself when a group is made. This module reads the settings that are needed before that: which
-are given at all, where, and the sizes that compiled graphs need; a test compares them with the library's answers. The library is
-not asked, because it may be missing: programs run by PyTorch then, and compiled graphs must not differ. A file that cannot be
-read gives nothing, because the library refuses it with the line that is wrong.
+The library resolves settings by itself when a group is made. This module reads those that are needed earlier: which settings are
+given, where, and the sizes that compiled graphs need. A test compares it with the library. The library itself is not asked,
+because it may be missing on one rank, whose programs then run by PyTorch: its compiled graphs must not differ. A file that cannot
+be read counts as empty, because the library refuses it and names the wrong line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from cotune.constants import Collective
 
-# The blanks and digits of the library: those of Unicode are none. In a file the end of a line may have a carriage return.
+# The characters that the library takes as blanks; those of Unicode are none. A line of a file may end with a carriage return.
 _BLANKS = " \t\r"
 _BLANKS_IN_LISTS = " \t"
 _LINE = re.compile(
@@ -27,7 +27,7 @@ _SIZE = r"(\d+)([KMGTkmgt]?)"
 _RANGE = re.compile(rf"{_SIZE}(?::{_SIZE}(?::(?:x(?P<factor>\d+)|\+(?P<step>\d+)(?P<unit>[KMGTkmgt]?)))?)?", re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s|m|h|)", re.ASCII)
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-# The largest size that a setting may have, and more sizes than any tune has.
+# The largest size that a setting may have, and the largest number of sizes.
 _SIZE_BYTES_MAX = 2**40
 _SIZES_MAX = 1000
 # The other names of settings.
@@ -47,7 +47,7 @@ class Given:
 
 
 def given(name: str) -> Given | None:
-    """Returns the value that the user gives for a setting. The variable counts more than the file; None: neither has it."""
+    """Returns the value that the user gives for a setting, the variable before the file; None if neither has it."""
     names = (name, *_ALIASES.get(name, ()))
     for each in names:
         if (in_variable := _in_variable(each)) is not None:
@@ -63,10 +63,10 @@ def _in_variable(name: str) -> Given | None:
 
 
 def force_parts() -> tuple[str, dict[str, str], str]:
-    """The setting force_choice: its elements that name collectives, the choices of custom operators by their names, and its origin.
+    """Reads the setting force_choice: its elements for collectives as text, the choices of custom operators, and its origin.
 
-    Raises ValueError for a list that cannot be read, which may be so on this rank alone: a caller whose rank other ranks wait for
-    shares the text with them. Names of collectives and of choices are left to the library.
+    Raises ValueError for a list that cannot be read. That may happen on this rank alone, so that a caller for whose rank others
+    wait has to share the text with them. Names of collectives and choices are not checked here, but by the library.
     """
     _check_names_of_force()
     found = given("force_choice")
@@ -77,7 +77,8 @@ def force_parts() -> tuple[str, dict[str, str], str]:
 
 
 def _check_names_of_force() -> None:
-    """Raises ValueError if a source gives both names of the setting force_choice, and their lists differ. Neither counts more."""
+    """Raises ValueError if one source gives both names of the setting force_choice with different lists, as neither takes
+    precedence."""
     names, in_file = ("force_choice", *_ALIASES["force_choice"]), _in_file()
     for read in (in_file.get, _in_variable):
         by_name, by_alias = (read(name) for name in names)
@@ -96,14 +97,14 @@ def _text_of(choices: Mapping[str, str]) -> str:
 
 
 def _sorted_text(parts: tuple[dict[str, str], dict[str, str]]) -> str:
-    """The list as the library writes it: collectives in their order, and then operators by their names."""
+    """Returns the list as the library writes it: collectives in their order, and then operators by their names."""
     order = {each.name.lower(): each for each in Collective}
     of_collectives = dict(sorted(parts[0].items(), key=lambda each: order.get(each[0], len(order) + 1)))
     return _text_of(of_collectives | dict(sorted(parts[1].items())))
 
 
 def _parts_of(found: Given) -> tuple[dict[str, str], dict[str, str]]:
-    """The choices of collectives, and those of operators. Raises ValueError for a list that cannot be read."""
+    """Returns the choices of collectives, and those of operators. Raises ValueError for a list that cannot be read."""
     if not found.value.strip(_BLANKS_IN_LISTS):
         return {}, {}
     of_collectives: dict[str, str] = {}
@@ -131,7 +132,7 @@ def is_operator_name(name: str) -> bool:
 
 
 def no_operator_name(name: str) -> str:
-    """The reason why a name with "::" is refused."""
+    """Returns the reason for which a name with "::" is refused."""
     return f'"{name}" is no name of an operator: give lib::op'
 
 
@@ -141,7 +142,7 @@ def forces_collectives() -> bool:
 
 
 def why_force_is_wrong() -> str:
-    """Why the setting force_choice cannot be read; "" if it can."""
+    """Returns why the setting force_choice cannot be read; "" if it can."""
     try:
         force_parts()
     except ValueError as failure:
@@ -157,7 +158,7 @@ def _bad_force(found: Given, why: str) -> ValueError:
 
 
 def path() -> pathlib.Path | None:
-    """The settings file: that of COTUNE_CONFIG, or the user's own if it exists. None without one."""
+    """Returns the settings file: the one that COTUNE_CONFIG names, or the user's own if it exists; None without one."""
     if named := os.environ.get("COTUNE_CONFIG"):
         return pathlib.Path(named)
     folder = os.environ.get("XDG_CONFIG_HOME", "")
@@ -167,12 +168,12 @@ def path() -> pathlib.Path | None:
             return None
         folder = f"{home}/.config"
     found = pathlib.Path(folder, "cotune", "config.toml")
-    # exists() raises an error if a folder cannot be read. The library asks as it is done here, and has no file then.
+    # Path.exists() would raise an error if a folder cannot be read. The library uses access() as well, and has no file then.
     return found if os.access(found, os.F_OK) else None
 
 
 def _in_file() -> dict[str, Given]:
-    """The settings of the file that are cotune's own, by the names that they have there."""
+    """Returns the settings in the file, without those of backends, by the names that they have there."""
     if (file := path()) is None:
         return {}
     try:
@@ -182,7 +183,7 @@ def _in_file() -> dict[str, Given]:
     found: dict[str, Given] = {}
     for number, line in enumerate(lines, 1):
         if line.lstrip(_BLANKS).startswith("["):
-            break  # a section has the settings of one backend, as all after it
+            break  # this section and all after it have settings of backends
         matched = _LINE.match(line)
         if matched:
             found[matched["name"]] = Given(_value(matched), f"{file}:{number}")
@@ -196,7 +197,10 @@ def _value(matched: re.Match[str]) -> str:
 
 
 def seconds(text: str) -> float:
-    """The seconds of a text such as "500ms", "30s" or "5m"; a number without a unit is seconds. Raises ValueError for another text."""
+    """Reads a duration such as "500ms", "30s" or "5m", in seconds. A number without a unit is seconds.
+
+    Raises ValueError for another text.
+    """
     matched = _DURATION.fullmatch(text)
     if matched is None:
         raise ValueError(f"{text!r} is not a duration; write a number and a unit, for example 500ms, 30s or 5m")
@@ -204,7 +208,7 @@ def seconds(text: str) -> float:
 
 
 def sizes_bytes(text: str) -> tuple[int, ...]:
-    """The sizes of a text such as "1K:16M:x2", "1K:64K:+4K" or "4K,1M", ascending. Raises ValueError for a text that is none."""
+    """Reads sizes in bytes such as "1K:16M:x2", "1K:64K:+4K" or "4K,1M", ascending. Raises ValueError for another text."""
     found: set[int] = set()
     for part in text.split(","):
         found.update(_range(part))

@@ -1,4 +1,4 @@
-"""Facts about the tensors of a graph, and sizes as nodes of the graph. No guard is ever added."""
+"""Facts about the tensors of a graph, and sizes as nodes of the graph. This module adds no guard to a compiled function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,13 @@ Dims = tuple[Any, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TensorFacts:
-    """What a graph says of a tensor. `dims` are ints and sympy expressions."""
+    """Facts of a graph about a tensor.
+
+    Attributes:
+      value: the fake tensor.
+      word: the dtype in the language of programs, "bool", or torch's name of a dtype that programs do not have.
+      dims: the sizes, ints or sympy expressions.
+    """
 
     value: torch.Tensor
     word: str
@@ -58,7 +64,7 @@ _remembered = threading.local()
 
 @contextlib.contextmanager
 def remembering() -> Iterator[None]:
-    """Keeps the facts of nodes in a block, on this thread: a node is asked many times."""
+    """Caches the facts of nodes in the block, on this thread, because they are used many times."""
     _remembered.facts = {}
     try:
         yield
@@ -67,7 +73,7 @@ def remembering() -> Iterator[None]:
 
 
 def facts_of(node: Any) -> TensorFacts | None:
-    """The facts of a node whose value is a tensor; None for any other."""
+    """Returns the facts of a node whose value is a tensor; None for any other."""
     if not isinstance(node, fx.Node):
         return None
     value = node.meta.get("val")
@@ -96,10 +102,7 @@ def product(dims: Dims) -> Any:
 
 
 def tensor_dims(facts: TensorFacts, columns: int) -> Dims:
-    """Sizes of the same elements for a value with so many columns.
-
-    They end in the columns; with one column, any sizes do.
-    """
+    """Returns sizes for the elements of a tensor of which the last is `columns`; with one column, the sizes as they are."""
     if columns in (1, facts.columns):
         return facts.dims
     if isinstance(facts.columns, int) and facts.columns % columns == 0:
@@ -111,7 +114,7 @@ def tensor_dims(facts: TensorFacts, columns: int) -> Dims:
 
 
 def is_contiguous(facts: TensorFacts) -> bool:
-    """Whether the strides are those of a row-major tensor without gaps."""
+    """Returns true if the strides are those of a row-major tensor without gaps."""
     expected = 1
     strides = facts.value.stride()
     for size, stride in zip(reversed(facts.dims), reversed(strides), strict=True):
@@ -124,7 +127,7 @@ def is_contiguous(facts: TensorFacts) -> bool:
 
 
 def stride_order(facts: TensorFacts) -> list[int]:
-    """The dimensions of a tensor from the largest stride to the smallest."""
+    """Returns the dimensions of a tensor from the largest stride to the smallest; in their order if strides are not known."""
     strides = [_hint_or_expression(each) for each in facts.value.stride()]
     if not all(isinstance(each, int) for each in strides):
         return list(range(len(strides)))
@@ -145,9 +148,9 @@ def has_gaps(facts: TensorFacts) -> bool:
 
 
 def hints_of(facts: TensorFacts) -> Dims:
-    """The sizes of a tensor in the call for which the graph is compiled, whether they are symbolic or not.
+    """Returns the sizes of a tensor in the call for which the graph is compiled, even if they are symbolic.
 
-    A size that is not known then is an expression.
+    A size that is not known at that time is an expression.
     """
     return tuple(_hint_or_expression(each) for each in facts.value.shape)
 
@@ -158,7 +161,7 @@ def _hint_or_expression(size: Any) -> Any:
 
 
 class SizeNodes:
-    """Makes nodes for sizes out of the sizes that the operands of a program have."""
+    """Makes nodes for sizes from the sizes of a program's operands and the symbolic inputs of the graph."""
 
     def __init__(self, graph: fx.Graph, operands: list[fx.Node]):
         self._graph = graph
@@ -176,7 +179,7 @@ class SizeNodes:
                     self._sources.setdefault(size, (operand, dim))
 
     def can_make(self, size: Any) -> bool:
-        """Whether `node` can make the size."""
+        """Returns true if node() can make the size."""
         if isinstance(size, int) or getattr(size, "is_Integer", False):
             return True
         if size in self._known or size in self._sources:
@@ -186,7 +189,7 @@ class SizeNodes:
         return False
 
     def node(self, size: Any) -> Any:
-        """An int, or a node whose value is the size, put at the graph's insertion point."""
+        """Returns the size as an int, or as a node that is put at the graph's insertion point. Raises Refusal if it cannot."""
         if isinstance(size, int) or getattr(size, "is_Integer", False):
             return int(size)
         if size not in self._known:

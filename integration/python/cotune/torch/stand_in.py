@@ -1,6 +1,6 @@
-"""The operators in Python, for a process that cannot load the library which has them.
+"""The operators in Python, for a process that cannot load the library that defines them.
 
-Such a rank still compiles what the others compile. When an operator first runs, it tells the other ranks of the
+Such a rank compiles the same graphs as the others. When an operator first runs, the rank informs the other ranks of the process
 group that it cannot take part, and all of them run by PyTorch's own collectives.
 """
 
@@ -40,7 +40,7 @@ def _run_collective(x: torch.Tensor, result: torch.Tensor, rows: str, line: str,
     _meet(group_name, x)
     word = _DTYPE_WORDS.get(x.dtype)
     if word is None:
-        raise RuntimeError(f"cotune: collectives of {x.dtype} are not there")
+        raise RuntimeError(f"cotune: collectives of {x.dtype} are not supported; cast the tensor to another dtype")
     text = f"program plain\n%x = input {word} [{rows}, 1]\n%y = {line}\nreturn %y\n"
     plain.run_plain([x], [result], text, group_name)
     return result
@@ -84,7 +84,7 @@ def _broadcast(x, root, group_name):
 
 @functools.cache
 def define() -> torch.library.Library:
-    """Defines the operators. Once a process."""
+    """Defines the operators, once a process."""
     defined = torch.library.Library("cotune", "FRAGMENT")
     for schema in SCHEMAS:
         defined.define(schema)

@@ -1,4 +1,4 @@
-"""Makes cotune's operators ready in this process, once."""
+"""Prepares cotune's operators in this process, once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cotune.torch.log import log
 
 @functools.cache
 def fits() -> bool:
-    """Whether cotune runs with this PyTorch; warns once where it does not."""
+    """Returns true if cotune runs with this PyTorch; warns once if it does not."""
     try:
         compat.check_version()
     except compat.Unsupported as failure:
@@ -23,10 +23,10 @@ def fits() -> bool:
 
 @functools.cache
 def start() -> None:
-    """Defines the operators and what PyTorch has to know of them.
+    """Defines the operators, with their shapes, gradients and layouts.
 
-    Where the library that has them cannot be loaded, Python defines them: this rank compiles the same graphs as the
-    others then, and its groups are plain on all ranks.
+    If the library that defines them cannot be loaded, Python defines them (stand_in.py), so that this rank compiles the same
+    graphs as the others. Its process groups are plain on all ranks then.
     """
     plain.register_plain_operator()
     try:

@@ -1,4 +1,4 @@
-"""The order in which the collectives of a graph run: the one in which they start, on all ranks."""
+"""Makes the collectives of a graph run in the order in which they start, which is the same on all ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from cotune.torch.program_text import Refusal
 
 
 def chain(graph: fx.Graph, made: list[ProgramNode], found: regions.Found) -> None:
-    """Lets all collectives run in the order of starts, those that are left alone, too.
+    """Adds dependencies by which all collectives run in the order of starts, including those that are left alone.
 
-    Inductor orders operators that do not depend on each other by sizes at the time of tracing,
-    which are not equal on all ranks, and ranks with different orders wait for each other, also if
-    the programs are of two groups or devices. It keeps the order that its own collectives
-    have when all passes are done: one that a program delays would let the next one start first.
-    So a program has a result of the collective before it as a last input more than it declares,
-    unless it reads one already, and a collective that is left alone gets a dependency on the one
-    before it. So does a branch or a loop that has collectives in its bodies: Inductor orders it as any other operator.
+    Inductor orders operators that do not depend on each other by sizes at the time of tracing, which may differ between the
+    ranks. Ranks with different orders would wait for each other for ever, even if the programs are of two groups or devices.
+    Inductor keeps the order that its own collectives have after all passes; but if a program delays one of them, the next one
+    would start first. Therefore a program gets a result of the collective before it as a last input, which it does not declare,
+    unless it reads such a result already. A collective that is left alone gets a dependency on the one before it. So does a
+    branch or a loop with collectives in its bodies, because Inductor orders it as any other operator.
     """
     items: list[tuple[int, ProgramNode | fx.Node]] = [(each.region.first, each) for each in made]
     items += [(found.starts[each.node], each.node) for each in found.left]
@@ -38,7 +37,7 @@ def chain(graph: fx.Graph, made: list[ProgramNode], found: regions.Found) -> Non
     in_order = [each for _, each in sorted(items, key=lambda item: item[0])]
     result: fx.Node | None = None
     for last, each in itertools.pairwise(in_order):
-        # A loop may return numbers only; what follows it then depends on the one before the loop.
+        # A loop may return numbers only; the collective after it then depends on the one before the loop.
         result = (last.smallest_result if isinstance(last, ProgramNode) else _first_tensor(graph, last)) or result
         if result is None:
             continue
@@ -56,19 +55,19 @@ def chain(graph: fx.Graph, made: list[ProgramNode], found: regions.Found) -> Non
 
 
 def _is_decomposed_later(node: fx.Node) -> bool:
-    """Returns true for scan and map, which Inductor turns into while_loop after this pass, and not inside of control_deps."""
+    """Returns true for scan and map. Inductor turns them into while_loop after this pass, but cannot do so inside control_deps."""
     return bool(compat.bodies_of(node)) and not compat.has_lowering(node.target) and isinstance(node.args[-1], (tuple, list))
 
 
 def _read_also(graph: fx.Graph, node: fx.Node, value: fx.Node) -> None:
-    """Gives a loop and its body one further input, which the body does not read. Their last argument is a list of inputs."""
+    """Adds an input to a loop and its body that the body does not read. The last argument of the loop is its list of inputs."""
     root = graph.owning_module
     bodies = compat.bodies_of(node)
     for each in [each for each in node.all_input_nodes if each.op == "get_attr"]:
         body = getattr(root, str(each.target))
         if not any(body is known for known in bodies):
             continue
-        # Another node may run the same body.
+        # The body is copied, because another node may run it as well.
         body = copy.deepcopy(body)
         *_, last = (inner for inner in body.graph.nodes if inner.op == "placeholder")
         with body.graph.inserting_after(last):
@@ -82,9 +81,9 @@ def _read_also(graph: fx.Graph, node: fx.Node, value: fx.Node) -> None:
 
 
 def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node | None:
-    """The result of a collective, or the first tensor of several results; None if no result is a tensor.
+    """Returns the result of a collective, or the first tensor of several results; None if no result is a tensor.
 
-    The token of an operator with an effect is no result.
+    The token that an operator with an effect returns first does not count.
     """
     value = collective.meta.get("val")
     if not isinstance(value, (list, tuple)):
@@ -100,7 +99,7 @@ def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node | None:
 
 
 def sort(graph: fx.Graph) -> None:
-    """Puts every node after its operands; keeps the order of nodes that do not depend on each other."""
+    """Moves every node after its operands, and keeps the order of nodes that do not depend on each other."""
     seen: set[fx.Node] = set()
     for node in graph.nodes:
         if any(each not in seen for each in node.all_input_nodes):

@@ -1,7 +1,7 @@
 """One sweep over a graph that grows its regions.
 
-A region grows forward from a collective: a node joins when its operation is in the table and all its operands are members, or
-do not depend on the region. Casts and scalings before a collective join when nothing else uses them.
+A region grows forward from a collective: a node joins if aten_ops.py can translate it, and if each of its operands is a member or
+does not depend on the region. Casts and scalings before a collective join if no other node uses them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLLECTIVES = {
 
 @dataclasses.dataclass
 class Left:
-    """A collective that is left alone; `is_unsupported`: programs lack its dtype, layout or kind."""
+    """A collective that is left alone. `is_unsupported`: programs lack its dtype, layout or kind, whatever the settings are."""
 
     node: fx.Node
     reason: str
@@ -111,7 +111,7 @@ class Sweep:
             name = target._schema.name.split("::")[1]
             self.left.append(Left(node, f"programs have no {name}", is_unsupported=True))
             return
-        # The last node of a composite joins for all of it.
+        # The last node of a composite joins for all of its nodes.
         if node not in self._composites.absorbed:
             self._grow(node)
 
@@ -120,7 +120,7 @@ class Sweep:
         region.join(node, value)
 
     def _grow(self, node: fx.Node) -> None:
-        """Adds the node to the last region that it can join."""
+        """Adds the node to the last of the regions of its operands that it can join, or to none."""
         candidates: dict[int, Region] = {}
         for each in self._composites.operands_of(node):
             region = self._dependencies.region_of(each)
@@ -135,7 +135,7 @@ class Sweep:
                 region.stops.append((node.name, f"{_target_name(node)}: {refusal}"))
 
     def _add(self, region: Region, node: fx.Node) -> None:
-        """Adds a node to a region. Raises Refusal, and then nothing has changed."""
+        """Adds a node to a region. Raises Refusal if it cannot join; then nothing has changed."""
         if region.is_alone:
             raise Refusal(f"nothing is fused with it: {region.why_alone}")
         if not self._settings.epilogues and node not in region.collectives:
@@ -156,7 +156,7 @@ class Sweep:
     # Collectives.
 
     def _start(self, node: fx.Node, kind: str) -> Left | None:
-        """Starts a region with a collective, or adds it to one; None, or why it is left alone."""
+        """Starts a region with a collective, or adds it to one. Returns None, or the reason for which it is left alone."""
         arguments = declarations.arguments_of(node)
         group = arguments["group_name"]
         reason = self._why_not_tried(group) or self._why_out_of_order(node)
@@ -180,7 +180,7 @@ class Sweep:
         return None
 
     def _why_not_tried(self, group: Any) -> str:
-        """Why the group or the settings leave a collective alone."""
+        """Returns why the place in the graph, the group or the settings leave a collective alone; or ""."""
         if self._is_branch:
             return "it is in a branch or a loop (torch.cond, torch.while_loop), and Inductor cannot compile a program there"
         if isinstance(group, fx.Node):
@@ -196,7 +196,7 @@ class Sweep:
         return reason
 
     def _why_out_of_order(self, node: fx.Node) -> str:
-        """Why a declared operator may not be in the place in which the user calls it; "" if it is there."""
+        """Returns why a declared operator may not be at the place of the user's call; "" if it is."""
         if not self._is_reordered or declarations.of(node.target) is None:
             return ""
         return (
@@ -217,7 +217,7 @@ class Sweep:
     def _open_alone(
         self, node: fx.Node, kind: str, made: Node, group: str, world_size: int
     ) -> None:
-        """Makes a program of the collective and nothing else, whatever its sizes are."""
+        """Makes a program of the collective alone, whatever its sizes are."""
         region = self._new_region(node, group, world_size)
         region.is_alone = True
         type_ = declare_elements(region, node, kind)
@@ -249,7 +249,10 @@ class Sweep:
     def _open(
         self, region: Region, node: fx.Node, kind: str, made: Node, chain: list[fx.Node]
     ) -> int | None:
-        """Makes the region. Returns the place of the chain's node that failed, or None."""
+        """Opens a region with a prologue `chain` and a collective.
+
+        Returns None, or the place in the chain of the node that cannot join. Raises Refusal if the collective cannot.
+        """
         type_ = declare_rows(region, node, kind)
         self._dependencies.open_region()
         for place, each in enumerate(chain):
@@ -301,7 +304,7 @@ class Sweep:
             if region.program.depth(result) < max(
                 region.program.depth(region.values[each]) for each in region.collectives
             ):
-                # A program runs its collectives by their depth.
+                # A program runs its collectives in the order of their depth.
                 raise Refusal("it would run before a collective that starts earlier")
             kind_of_result = region.program.types[result].rows
             if kind_of_result != ONE:
@@ -314,7 +317,7 @@ class Sweep:
         region.last = self.starts[node]
 
     def _prologue(self, source: fx.Node) -> list[fx.Node]:
-        """The cheap nodes before a collective, each used by the next one only, in graph order."""
+        """Returns the chain of cheap nodes before a collective, in graph order. Only the next node uses each of them."""
         chain: list[fx.Node] = []
         while True:
             rule = aten_ops.RULES.get(source.target)

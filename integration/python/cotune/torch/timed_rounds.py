@@ -1,7 +1,7 @@
-"""Times ways to do one thing on all ranks of a process group, in rounds, and compares two of them.
+"""Times alternative calls ("ways") on all ranks of a process group, in rounds, and compares two of them.
 
-Every way is called in every round, so that whatever else the machine does meets all of them. The time of a sample is the
-largest over the ranks, which all of them learn, so that all ranks come to the same verdict.
+Every way is called in every round, so that other load of the machine affects all of them. The time of a sample is the largest
+over the ranks. All ranks get that time, and therefore come to the same verdict.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 ROUNDS = 15
-# With fewer rounds the extremes of the ratios are no 99 % interval of their median.
+# With fewer rounds the smallest and largest ratio do not bound a 99 % interval of the median.
 ROUNDS_MIN = 8
 _SAMPLE_US = {"cpu": 4_000.0, "cuda": 2_000.0}
 _CALLS_MAX = 200
@@ -28,7 +28,7 @@ Call = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A median, and the bounds between which the true one lies with 99 %."""
+    """A median, and the bounds of its 99 % confidence interval."""
 
     low: float
     middle: float
@@ -39,10 +39,9 @@ class Interval:
 
 
 def interval_of(values: Sequence[float]) -> Interval:
-    """The 99 % interval of a median by the order of the values, whatever their distribution is.
+    """Returns the 99 % confidence interval of the median of a sample of any distribution: two of its order statistics.
 
-    The values outside of it are so few that a fair coin gives them less than once in a hundred times. Raises ValueError for
-    fewer than ROUNDS_MIN values.
+    Raises ValueError for fewer than ROUNDS_MIN values.
     """
     count = len(values)
     if count < ROUNDS_MIN:
@@ -58,16 +57,16 @@ def interval_of(values: Sequence[float]) -> Interval:
 
 
 def ratio_of(times: Sequence[float], of_times: Sequence[float]) -> Interval | None:
-    """The interval of the ratio of two ways, round by round; None if there are too few rounds."""
+    """Returns the interval of the ratio of two ways, which is taken in each round; None if the rounds are too few."""
     ratios = [each / of for each, of in zip(times, of_times, strict=True)]
     return interval_of(ratios) if len(ratios) >= ROUNDS_MIN else None
 
 
 class Rounds:
-    """Times ways to do one thing. Collective over a process group that nobody else uses meanwhile.
+    """Times alternative calls. Collective over a process group that has no other use meanwhile.
 
-    All ranks give the same ways in the same order. An error of a way comes through, and then the ranks stand at different
-    places: the process group is not used any more.
+    All ranks give the same ways in the same order. An error of a way is passed on. The ranks are at different places then, so
+    that the process group must not be used any more.
     """
 
     def __init__(self, process_group: Any, device: int):
@@ -75,9 +74,9 @@ class Rounds:
         self._device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
 
     def time(self, ways: dict[str, Call], limit_s: float, is_over: Callable[[], bool] = lambda: False) -> dict[str, list[float]]:
-        """The time of each way in each round, in microseconds, equal on all ranks.
+        """Returns the time of each way in each round, in microseconds, equal on all ranks.
 
-        The ranks stop together, before a round, when one of them has spent `limit_s` or `is_over` gives True there.
+        The ranks stop together, before a round, when one of them has spent `limit_s` seconds or its `is_over` returns true.
         """
         begin_s = time.monotonic()
         counts = {name: self._calls_of(way) for name, way in ways.items()}
@@ -92,14 +91,14 @@ class Rounds:
         return {name: [each[place] for each in samples] for place, name in enumerate(order)}
 
     def _calls_of(self, way: Call) -> int:
-        """The number of calls of one sample."""
+        """Warms a way up, and returns the number of calls for one sample of it, equal on all ranks."""
         for _ in range(_WARM_CALLS):
             way()
         once_us = self._largest([self._sample(way, _WARM_CALLS)])[0]
         return max(1, min(_CALLS_MAX, round(_SAMPLE_US[self._device.type] / max(once_us, 0.1))))
 
     def _sample(self, way: Call, calls: int) -> float:
-        """The time of one call on this rank; the ranks begin together."""
+        """Returns the time of one call on this rank, in microseconds. The ranks begin together."""
         self._largest([0.0])
         if self._device.type == "cpu":
             begin_s = time.perf_counter()
@@ -115,7 +114,7 @@ class Rounds:
         return begin.elapsed_time(end) * 1e3 / calls
 
     def _largest(self, numbers: list[float]) -> list[float]:
-        """The largest of each number over the ranks. No rank returns before all have come."""
+        """Returns the largest of each number over the ranks. No rank returns before all have called it."""
         shared = torch.tensor(numbers, dtype=torch.float64, device=self._device)
         torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX, group=self._group)
         return shared.tolist()

@@ -10,33 +10,33 @@ from typing import Any
 from cotune.constants import Numerics
 from cotune.torch import job_settings, library, option_values, settings_file
 
-# The budget of a tune, in seconds, if the user gives none. The first tune of a process group has the programs of a whole
-# graph at sizes that are certain to come again. Later ones interrupt a model that runs, some of them at sizes that come
-# again perhaps, and what they leave out is measured by the next process.
+# The budget of a tune, in seconds, if the user gives none. The first tune of a process group has the programs of a whole graph,
+# at sizes that will certainly be called again. Later tunes interrupt a running model, some of them for sizes that may not be called
+# again, and the next process measures what they leave out.
 BUDGET_S = 10.0
 LATER_BUDGET_S = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
 class TuneSettings:
-    """The settings of groups that are made from now on. Equal on all ranks.
+    """The settings of groups that are made from now on. They have to be equal on all ranks.
 
     Attributes:
-      tunes: False: programs run by the table that the database holds, or by the default choices.
+      tunes: false if nothing is tuned: programs run by the table that the database holds, or by the default choices.
       budget_s: seconds after which a tune stops to measure. "auto": BUDGET_S for the first tune of a process group and
         LATER_BUDGET_S for each later one; a number counts for every tune; 0 or None: the setting `budget` of cotune,
         which is no limit if nobody has set it.
-      numerics: "any": whatever is fastest; "same": only choices whose bits are those of the default.
-      database: the file that keeps what was tuned, and the only one that is read; "": the machine's own; None: none.
-      settings: settings of cotune by their names, as job_settings.py has them.
-      force: the choices that collectives run whatever was measured, {"all_reduce": "nccl/auto"}; a call for which one is
-        refused or not listed runs what it would run otherwise. None: the setting `force_choice` of cotune (COTUNE_FORCE_CHOICE). The name of a
-        custom operator that is not declared stands for itself, {"lib::op": "python/ring"}; "body" is its own body.
-      races_plain: programs, and the graph that has them, are compared with what torch.compile makes of them without cotune,
-        which runs if it is faster.
-      races_plain_budget_s: seconds for these comparisons at one meeting of the ranks.
-      functions_compile_budget_s: seconds after which a rank begins to compile no further function that the user has
-        registered (register_custom_op_autotuning) before one tune; 0: they are not compiled, and race as they are.
+      numerics: "any": the fastest choices run; "same": only choices with the same bits as the default.
+      database: the file that keeps the results of tunes, and the only one that is read; "": the machine's own; None: none.
+      settings: settings of cotune by their names (see job_settings.py).
+      force: the choices that collectives run, whatever was measured: {"all_reduce": "nccl/auto"}. If a call cannot run its
+        forced choice, it runs as without it. None: the setting `force_choice` of cotune (COTUNE_FORCE_CHOICE). A custom
+        operator that is not declared is given by its own name, {"lib::op": "python/ring"}; "body" is its own body.
+      races_plain: programs, and the graph that has them, race against the code that torch.compile makes of them without cotune,
+        which runs from then on if it is faster.
+      races_plain_budget_s: seconds for these races at one meeting of the ranks.
+      functions_compile_budget_s: seconds after which no further function that the user has registered
+        (register_custom_op_autotuning) is compiled before one tune; 0: functions are not compiled, and race as they are.
     """
 
     tunes: bool = True
@@ -51,10 +51,11 @@ class TuneSettings:
 
     @classmethod
     def of(cls, **options: Any) -> TuneSettings:
-        """Settings of named options. Raises TypeError for an unknown name or a value that cannot be.
+        """Makes the settings from options by their names.
 
-        Raises ValueError for a name in `force` that cannot be. The program gives it, on all ranks alike; the variable and the file may
-        be wrong on one rank alone, which the ranks find out together when they meet.
+        Raises TypeError for an unknown name or a value that is not allowed, and ValueError for a name in `force` that cannot exist.
+        The setting `force_choice` is not checked here: a variable or a file may be wrong on one rank alone, so that the ranks
+        check it together when they meet.
         """
         option_values.check(options)
         option_values.check_force(options.get("force"))
@@ -64,14 +65,14 @@ class TuneSettings:
 
     @property
     def force_of_collectives(self) -> Mapping[str, str] | None:
-        """The part of `force` that concerns groups of cotune, which know no custom operators."""
+        """The part of `force` for collectives: groups of cotune know no custom operators. None if `force` has no such part."""
         found = {name: choice for name, choice in (self.force or {}).items() if "::" not in name}
         return self.force if not self.force else found or None
 
     def force_of_operator(self, name: str) -> tuple[str, str]:
-        """The choice that the user gives a custom operator that is not declared, "" for none, and the place that gives it.
+        """Returns the forced choice of a custom operator that is not declared, or "", and the setting that gives it.
 
-        The option counts more than the setting `force_choice`. Raises ValueError if that cannot be read.
+        The option takes precedence over the setting `force_choice`. Raises ValueError if that cannot be read.
         """
         if name in (self.force or {}):
             return self.force[name], "option 'force'"
@@ -79,7 +80,7 @@ class TuneSettings:
         return of_operators.get(name, ""), origin or "option 'force'"
 
     def forced_operators(self) -> dict[str, tuple[str, str]]:
-        """The choices that the user gives custom operators, and the places that give them, by the names of the operators.
+        """Returns the forced choices of custom operators, and the settings that give them, by the names of the operators.
 
         Raises ValueError if the setting `force_choice` cannot be read.
         """
@@ -87,22 +88,23 @@ class TuneSettings:
         return {name: self.force_of_operator(name) for name in names}
 
     def budgets_s(self) -> tuple[float, float]:
-        """The budget of the first tune of a group, and that of each later one; 0: the setting `budget`."""
+        """Returns the budget of a group's first tune, and that of each later one, in seconds; 0 stands for the setting `budget`."""
         if isinstance(self.budget_s, str):
             return BUDGET_S, LATER_BUDGET_S
         return self.budget_s or 0.0, self.budget_s or 0.0
 
     def begins_without_database(self, rank: int) -> bool:
-        """Returns true if a group begins with the default choices. Rank 0 decides for all of them: it reads the file.
+        """Returns true if a group begins with the default choices, without a database.
 
-        A file that the first tune makes is not missed. Without a tune it is, and the group warns.
+        Rank 0 decides for all ranks, because it reads the file. If the first tune will make the file, its absence is no reason
+        to warn. Without a tune the group tries to read the file, and warns.
         """
         if not self.database:
             return self.database is None
         return self.tunes and rank == 0 and not os.path.exists(self.database)
 
     def settings_of_group(self) -> dict[str, Any]:
-        """The settings of cotune that a group is made with. A file that is named here is the only database."""
+        """Returns the settings of cotune with which a group is made. A database that is named here is the only one."""
         named = {"database": os.fspath(self.database)} if self.database else {}
         return job_settings.with_defaults(self.settings) | named
 

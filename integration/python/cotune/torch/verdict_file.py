@@ -1,8 +1,8 @@
-"""The file of verdicts: what races with PyTorch's form came to, for later processes on this machine.
+"""The file of verdicts, which keeps the results of races in Python for later processes on this machine.
 
-It lies beside the tuned database and is JSON: {"version": 1, "verdicts": {DIGEST: verdict}}. The digest is of all that a
-verdict depends on, so that another version of PyTorch or another GPU has verdicts of its own. Rank 0 of a process group
-reads and writes it. A file that cannot be read counts as empty: its verdicts are measured again.
+It is next to the tuned database, in JSON: {"version": 1, "verdicts": {DIGEST: verdict}}. The digest covers all facts that a
+verdict depends on, so that another version of PyTorch or another GPU has separate verdicts. Rank 0 of a process group reads and
+writes the file. A file that cannot be read counts as empty: its verdicts are measured again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERDICTS_MAX = 4096
 
 
 def path_of(database: str | os.PathLike[str] | None) -> str:
-    """The file that belongs to a tuned database; "" for none. `database` is the option of that name."""
+    """Returns the path of the file that belongs to a tuned database; "" for none. `database` is the option of that name."""
     if database is None:
         return ""
     outside = settings_file.given("database")
@@ -47,7 +47,7 @@ def path_of(database: str | os.PathLike[str] | None) -> str:
 
 @functools.cache
 def _machine(device: int) -> str:
-    """The processor and the versions on which a verdict depends. That of the host has no word in common with that of a GPU."""
+    """Returns the processor and the versions on which a verdict depends, as text. Texts of the host and of a GPU always differ."""
     versions = f"torch {torch.__version__} cotune {cotune.__version__}"
     if device < 0:
         return f"cpu {_processor()} {os.cpu_count()} {versions}"
@@ -64,7 +64,7 @@ def _version_of(package: str) -> str:
 
 
 def _processor(cpuinfo: str = "/proc/cpuinfo") -> str:
-    """The model of the processor."""
+    """Returns the model of the processor."""
     try:
         lines = pathlib.Path(cpuinfo).read_text().splitlines()
     except OSError:
@@ -74,13 +74,16 @@ def _processor(cpuinfo: str = "/proc/cpuinfo") -> str:
 
 
 def digest(text: str, rows: int, ranks: int, device: int, backend: str, choices: str, options: str) -> str:
-    """The name of a verdict: of all that it depends on.
+    """Returns the name of a verdict, a digest of all facts that it depends on.
 
     Args:
-      text: the program, or the digest of a graph with what leaves it.
-      backend: of the process group.
-      choices: the ids of the winners of the tune, which cotune's side of the race ran.
-      options: those of Inductor that change generated code.
+      text: identifies the program, the operator, or the graph and the collectives that it would give back.
+      rows: the row count of a program, or 0.
+      ranks: the size of the process group.
+      device: the number of the GPU; -1 for the host.
+      backend: the backend of the process group.
+      choices: the choices by which cotune ran in the race.
+      options: the options of Inductor that change generated code.
     """
     threads = torch.get_num_threads() if device < 0 else 0
     parts = (text, rows, ranks, _machine(device), threads, backend, choices, options)
@@ -88,7 +91,7 @@ def digest(text: str, rows: int, ranks: int, device: int, backend: str, choices:
 
 
 def read(path: str, digests: Iterable[str]) -> dict[str, Any]:
-    """The verdicts of these names that the file has."""
+    """Returns those of the named verdicts that the file has."""
     verdicts = _content(path)
     return {each: verdicts[each] for each in digests if each in verdicts}
 

@@ -1,8 +1,8 @@
-"""Compiled graphs whose time with programs can be compared with that without them.
+"""Keeps compiled graphs for a race between their forms with and without programs.
 
 A copy of such a graph is kept from its compilation to the meeting of the ranks. There both forms are compiled, and timed on
-operands that are made for them: nothing of the user is read or written. That is safe only for graphs that do nothing else
-than to compute their results from their operands, and their collectives: `why_not` gives the reason for the others.
+operands that are made for the race: no data of the user is read or written. That is safe only for graphs that compute their
+results from their operands and have no effect except their collectives. why_not() gives the reason for all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import fx
 from cotune.torch import compat, groups, made_up_values, plain_form, process_groups, race_memory
 from cotune.torch.timed_rounds import Call
 
-# Graphs that are kept for a meeting; an older one is not compared.
+# At most so many graphs are kept for a meeting. The oldest one is dropped, and does not race.
 _KEPT_MAX = 16
 _PURE = ("aten", "prims", "_c10d_functional", "cotune", "_operator", "math")
 _RUN = torch.Tag.nondeterministic_seeded
@@ -32,7 +32,7 @@ PutPrograms = Callable[[fx.Graph], None]
 
 
 def why_not(graph: fx.Graph, group_names: set[str]) -> str:
-    """Why both forms of a graph cannot be timed; "" if they can. `group_names`: those of its collectives."""
+    """Returns why both forms of a graph cannot be timed; "" if they can. `group_names`: the process groups of its collectives."""
     if len(group_names) != 1:
         return "its collectives are in several process groups, whose ranks do not meet at one place"
     return next(filter(None, map(_why_not_of, graph.nodes)), "") or made_up_values.why_not(graph)
@@ -66,16 +66,16 @@ def _why_not_call(node: fx.Node) -> str:
 
 
 def _writes_operand(node: fx.Node) -> bool:
-    """Returns true if a node writes to an operand of the graph, of which the timed forms have their own."""
+    """Returns true if a node writes to an operand of the graph. That is safe, because the timed forms get made-up operands."""
     return isinstance(node.args[0], fx.Node) and node.args[0].op == "placeholder"
 
 
 @dataclasses.dataclass
 class WholeGraph:
-    """A graph without programs, and what puts them in.
+    """A graph without programs, and the function that puts them in.
 
     Attributes:
-      digest: of its text; equal on ranks that have the same graph; "" if it cannot be timed.
+      digest: a digest of its text, equal on ranks that have the same graph; "" if it cannot be timed.
       why_not: the reason for which it cannot be timed, or "".
     """
 
@@ -85,11 +85,11 @@ class WholeGraph:
     _graph: fx.Graph | None
     _put: PutPrograms
     _options: dict[str, Any]
-    _is_captured: bool  # into a CUDA graph, whose replay is what counts
+    _is_captured: bool  # the user's graph runs as a CUDA graph, so that replays of one are timed
 
     @classmethod
     def of(cls, root: Any, original: fx.Graph, reason: str, put: PutPrograms) -> WholeGraph:
-        """The graph that is compiled now. `reason`: see why_not()."""
+        """Makes one of the graph that is compiled now. `reason`: the result of why_not()."""
         if reason:
             return cls("", reason, None, None, put, {}, False)
         is_captured, options = compat.captures_graphs(), compat.inductor_options()
@@ -99,17 +99,17 @@ class WholeGraph:
 
     @property
     def bytes_of_operands(self) -> int:
-        """The memory that operands of the graph take."""
+        """The memory that the operands of the graph take, in bytes."""
         values = [node.meta["val"] for node in self._graph.nodes if node.op == "placeholder"]
         return sum(_extent(each) * each.dtype.itemsize for each in values)
 
     def compiled(
         self, group_name: str, device: torch.device, ranks: int, without: contextlib.AbstractContextManager[Any]
     ) -> dict[str, Call]:
-        """The graph with all its programs, "cotune", and with those that are left in the block `without`, "plain".
+        """Compiles the graph with all its programs, "cotune", and with those that the block `without` leaves in it, "plain".
 
-        The collectives of PyTorch in both are in that process group. Nothing waits for another rank. Raises MemoryError if
-        the operands would take too much of the memory that is free.
+        PyTorch's collectives in both forms run in the process group `group_name`. The call does not wait for other ranks. Raises
+        MemoryError if the operands would take too much of the free memory.
         """
         race_memory.check(self.bytes_of_operands, device, ranks)
         inputs = [_operand(node.meta["val"]) for node in self._graph.nodes if node.op == "placeholder"]
@@ -125,35 +125,38 @@ class WholeGraph:
         return found
 
     def as_run(self, ways: dict[str, Call], device: torch.device) -> dict[str, Call]:
-        """The ways as the model runs them: replays if it is captured. All ranks call it together: a capture runs them once."""
+        """Returns the forms as the model runs them: as replays of CUDA graphs if the graph is captured.
+
+        Collective over the ranks, because each form runs once before its capture.
+        """
         if self._is_captured and device.type == "cuda":
             return {name: _captured(way, device) for name, way in ways.items()}
         return ways
 
 
 def _captured(way: Call, device: torch.device) -> Call:
-    """The replay of a CUDA graph of a way."""
+    """Captures a CUDA graph of a call, and returns its replay."""
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
-        way()  # makes what a capture cannot make
+        way()  # the first call does work that cannot be captured
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    # Other threads, as that of NCCL's timeouts, may call CUDA meanwhile.
+    # Other threads, for example the one for NCCL's timeouts, may call CUDA meanwhile.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         way()
     return graph.replay
 
 
 def copied(graph: fx.Graph) -> fx.Graph:
-    """A graph with the same nodes."""
+    """Returns a copy of a graph."""
     made = fx.Graph()
     made.output(made.graph_copy(graph, {}))
     return made
 
 
 def _extent(value: torch.Tensor) -> int:
-    """The elements of memory between the first and the last one of a tensor."""
+    """Returns the number of elements of memory from the first to the last element of a tensor."""
     if value.numel() == 0:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
@@ -165,9 +168,9 @@ def _operand(value: torch.Tensor) -> torch.Tensor:
 
 
 def _move_collectives(module: fx.GraphModule, group_name: str) -> None:
-    """Lets PyTorch's collectives run in another process group, and marks the programs as agreed.
+    """Moves PyTorch's collectives to another process group, and marks the programs as agreed.
 
-    A collective that is ordered after another one (compat.depend_on) is in a graph of its own within the graph.
+    It changes nested graphs as well: compat.depend_on() puts a collective that is ordered after another one into one.
     """
     for each in module.modules():
         if isinstance(each, fx.GraphModule):
@@ -189,14 +192,14 @@ def _move_in(graph: fx.Graph, group_name: str) -> None:
             node.kwargs = {**node.kwargs, "manifest": "agreed"}
 
 
-# Graphs that wait for their meeting, each with the process group that its name stood for.
+# Graphs that are kept for their meeting, by the names of process groups and the manifests, with the process group at that time.
 
 _lock = threading.RLock()  # a garbage collection in a thread that holds it may run a finalizer
 _kept: collections.OrderedDict[tuple[str, str], tuple[weakref.ref[Any], WholeGraph]] = collections.OrderedDict()
 
 
 def keep(group_name: str, manifest: str, graph: WholeGraph) -> None:
-    """Keeps a graph that has this manifest for the meeting of its process group, as long as that lives."""
+    """Keeps the graph of a manifest for the meeting of its process group, as long as that lives."""
     process_group = process_groups.resolve_group(group_name)
     if process_group is None:
         return
@@ -206,12 +209,12 @@ def keep(group_name: str, manifest: str, graph: WholeGraph) -> None:
         _kept.move_to_end((group_name, manifest))
         if len(_kept) > _KEPT_MAX:
             _kept.popitem(last=False)
-    # No operator may have run in the process group yet: groups.py knows only of those in which one has.
+    # groups.when_dropped() alone is not enough: groups.py knows only process groups in which an operator has run.
     weakref.finalize(process_groups.object_of_group_life(process_group), _drop_of, life)
 
 
 def take(group_name: str, manifest: str) -> WholeGraph | None:
-    """The graph with this manifest, which is not kept any longer; None if this process has not compiled it."""
+    """Returns the graph of a manifest, and keeps it no longer; None if this process has not compiled it or has dropped it."""
     with _lock:
         life, graph = _kept.pop((group_name, manifest), (None, None))
     return graph if life is not None and life() is process_groups.resolve_group(group_name) else None
@@ -233,7 +236,7 @@ groups.when_dropped(_drop)
 
 
 def _text_of(graph: fx.Graph) -> str:
-    """The nodes with their operands, sizes and strides. It has no number of a device: each rank has its own."""
+    """Returns the nodes with their operands, sizes and strides as text, without numbers of devices, which differ between ranks."""
     lines = []
     for node in graph.nodes:
         value = node.meta.get("val")

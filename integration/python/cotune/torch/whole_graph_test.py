@@ -73,7 +73,7 @@ class WhyNotTest(unittest.TestCase):
 
     def test_values_that_made_operands_lack(self):
         self.call(aten._assert_async.msg, self.x, "positive")
-        self.assertRegex(self.why_not(), "_assert_async.msg looks at values")
+        self.assertRegex(self.why_not(), "_assert_async.msg depends on values")
 
     def test_a_digest_is_of_nodes_and_layouts(self):
         def digest() -> str:
