@@ -2,7 +2,8 @@
 
 usage: lint.py format [--write] | python [--write] | tidy [--changed | FILE...]
 
-`format` runs clang-format over C++ and CUDA, `python` runs ruff over Python (ruff.toml), scripts without a suffix too.
+`format` runs clang-format over C++ and CUDA, `python` runs ruff over Python (ruff.toml), scripts without a suffix too, and
+finds functions that are defined twice.
 `tidy` runs clang-tidy on every .cc file that is not a test, as many at a time as there are processors. A file is not
 checked again while it, the headers of this project that it includes, the messages and the configuration stay as they
 were: what passed is kept under the user's cache folder. With --changed only what a change touched is checked: its .cc
@@ -10,6 +11,7 @@ files, and one file that includes each of its headers. A change is what is not i
 itself, what is not committed and what was committed within six hours of the last commit.
 """
 
+import ast
 import concurrent.futures
 import hashlib
 import os
@@ -59,13 +61,33 @@ def python_files() -> list[pathlib.Path]:
     return sorted([*sources(".py"), *scripts])
 
 
+def defined_twice(path: pathlib.Path) -> list[str]:
+    """Functions that a later one of the same name replaces in the same body. Decorated ones may have a reason for it.
+
+    ruff (F811) passes over those that are used in between.
+    """
+    found = []
+    for scope in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        lines: dict[str, int] = {}
+        for each in scope.body if isinstance(scope, ast.Module | ast.ClassDef) else []:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not each.decorator_list:
+                if each.name in lines:
+                    found.append(f"{path}:{each.lineno}: {each.name} replaces that of line {lines[each.name]}")
+                lines[each.name] = each.lineno
+    return found
+
+
 def run_python(write: bool) -> int:
+    twice = [line for path in python_files() for line in defined_twice(path)]
+    for line in twice:
+        print(line)
     ruff = os.environ.get("COTUNE_RUFF") or str(cache_folder() / "venv/bin/ruff")
     if not os.access(ruff, os.X_OK):
-        print("lint.py: ruff is not installed (`./dev setup` installs it); Python is not checked", file=sys.stderr)
-        return 0
+        print("lint.py: ruff is not installed (`./dev setup` installs it); Python is not checked by it", file=sys.stderr)
+        return int(bool(twice))
     options = ["--quiet", "--no-cache", "--output-format=concise", *(["--fix"] if write else [])]
-    return subprocess.run([ruff, "check", *options, *map(str, python_files())], check=False).returncode
+    ended = subprocess.run([ruff, "check", *options, *map(str, python_files())], check=False)
+    return ended.returncode or int(bool(twice))
 
 
 def included_files(path: pathlib.Path, known: dict[pathlib.Path, set[pathlib.Path]]) -> set[pathlib.Path]:

@@ -90,6 +90,25 @@ class PythonFilesTest(unittest.TestCase):
         self.assertEqual([str(p) for p in lint.python_files()], ["a.py", "run"])
 
 
+class DefinedTwiceTest(unittest.TestCase):
+    def lines(self, text: str) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "a.py"
+            path.write_text(text)
+            return [line.removeprefix(f"{path}:") for line in lint.defined_twice(path)]
+
+    def test_a_function_that_is_replaced_after_its_use_is_found(self):
+        twice = "def f(): pass\nkeep(f)\ndef f(): pass\n"
+        self.assertEqual(self.lines(twice), ["3: f replaces that of line 1"])
+        self.assertEqual(self.lines("class C:\n  def f(self): pass\n  g = f\n  def f(self): pass\n"),
+                         ["4: f replaces that of line 2"])
+
+    def test_other_bodies_and_decorated_functions_are_none(self):
+        self.assertEqual(self.lines("def f(): pass\nclass C:\n  def f(self): pass\n"), [])
+        self.assertEqual(self.lines("if a:\n  def f(): pass\nelse:\n  def f(): pass\n"), [])
+        self.assertEqual(self.lines("@overload\ndef f(): pass\ndef f(): pass\n"), [])
+
+
 class ChangeBaseTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

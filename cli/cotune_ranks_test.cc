@@ -215,6 +215,29 @@ TEST_F(RanksTest, ARankThatIsKilledInATuneLeavesTheCellsThatAreMeasured) {
   }
 }
 
+// Rank 1 dies after the last step of the tune, whose result rank 0 has by then. Nobody starts the
+// ranks who could report the end of its process.
+TEST_F(RanksTest, ARankThatDiesAfterTheResultIsAWarning) {
+  SetFault("save.end@1:kill");
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  environment_["COTUNE_JOB_ID"] = "dies-late";
+  const std::vector<std::string> command =
+      Command({"tune", "--json", "--collective", "broadcast", "--sizes", "1K", "--db", database_});
+  environment_["COTUNE_RANK"] = "1";
+  ProgramRun rank_1(command, environment_);
+  environment_["COTUNE_RANK"] = "0";
+  const ProgramEnd rank_0 = ProgramRun(command, environment_).Wait();
+  EXPECT_EQ(rank_1.Wait().exit_code, -SIGKILL);
+  EXPECT_EQ(rank_0.exit_code, 0) << rank_0.err;
+  EXPECT_EQ(Document(rank_0)["result"]["committed"], true) << rank_0.out;
+  EXPECT_EQ(Count(rank_0.err,
+                  "cotune: warning: rank 1 died: its connection ended without a "
+                  "goodbye (rank 1"),
+            1u)
+      << rank_0.err;
+  EXPECT_EQ(Count(rank_0.err, " died"), 1u) << rank_0.err;
+}
+
 TEST_F(RanksTest, ARankThatIsKilledInABenchLeavesNothing) {
   ProgramRun run(
       Command({"bench", "--ranks", "2", "--collective", "all_reduce", "--sizes", "4:4096:+4"}),

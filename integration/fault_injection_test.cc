@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdio>
 
 #include "fmt/format.h"
 
@@ -26,6 +27,11 @@ TEST(FaultTest, ReadsEveryForm) {
   EXPECT_EQ(delay->action, Fault::Action::kDelay);
   EXPECT_EQ(delay->delay_ns, 250'000'000);
   EXPECT_EQ(delay->nth, 3);
+  EXPECT_FALSE(delay->is_at_end);
+  const auto end = ParseFault("save.end@1:kill");
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->stage, Stage::kSave);
+  EXPECT_TRUE(end->is_at_end);
   EXPECT_EQ(ParseFault("dispatch@1:stop")->action, Fault::Action::kStop);
   EXPECT_EQ(ParseFault("vote@1:exit")->action, Fault::Action::kExit);
 }
@@ -41,10 +47,10 @@ TEST(FaultTest, EveryStageHasAName) {
 
 TEST(FaultTest, RefusesEverythingElse) {
   for (const char* text :
-       {"", "benchmark", "@1:kill", "lunch@1:kill", "benchmark@:kill", "benchmark@x:kill",
-        "benchmark@1", "benchmark@1:", "benchmark@1:explode", "benchmark@1:delay",
-        "benchmark@1:delay=", "benchmark@1:delay=-5", "benchmark@1:kill:", "benchmark@1:kill:0",
-        "benchmark@1:kill:1:1", "benchmark@-1:kill"}) {
+       {"", "benchmark", "@1:kill", ".end@1:kill", "save.start@1:kill", "lunch@1:kill",
+        "benchmark@:kill", "benchmark@x:kill", "benchmark@1", "benchmark@1:", "benchmark@1:explode",
+        "benchmark@1:delay", "benchmark@1:delay=", "benchmark@1:delay=-5",
+        "benchmark@1:kill:", "benchmark@1:kill:0", "benchmark@1:kill:1:1", "benchmark@-1:kill"}) {
     const auto fault = ParseFault(text);
     ASSERT_FALSE(fault) << text;
     EXPECT_EQ(fault.error().code, ErrorCode::kUsage);
@@ -69,6 +75,17 @@ TEST(FaultTest, HappensAtItsStageRankAndTimeOnly) {
   { const StageSpan once(*here, Stage::kCheck); }
   MarkStage(*here, Stage::kBenchmark);
   EXPECT_EXIT(MarkStage(*here, Stage::kCheck), ::testing::ExitedWithCode(86), "");
+}
+
+TEST(FaultTest, HappensAtTheEndOfItsStage) {
+  Fault fault = ExitAt(Stage::kSave, 0, 1);
+  fault.is_at_end = true;
+  const auto listener = MakeFaultListener(fault, 0);
+  const auto save = [&] {
+    const StageSpan stage(*listener, Stage::kSave);
+    std::fputs("the stage runs", stderr);
+  };
+  EXPECT_EXIT(save(), ::testing::ExitedWithCode(86), "the stage runs");
 }
 
 TEST(FaultTest, Kills) {

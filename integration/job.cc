@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/boot_id.h"
+#include "core/base/failure_line.h"
 #include "core/choice/choice_lists.h"
 #include "core/scheduler/tune_comparison.h"
 #include "fmt/format.h"
@@ -138,8 +139,12 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   options.heartbeat_interval_ns =
       std::min<int64_t>(options.heartbeat_interval_ns, options_.heartbeat_timeout_ns / 4);
   if (request.lines != nullptr) {
-    options.log = [lines = request.lines](Severity severity, std::string_view text) {
-      EmitLine(*lines, severity, text);
+    options.log = [lines = request.lines](const sync::LogLine& line) {
+      if (line.failure) {
+        EmitFailureLine(*lines, *line.failure, line.text);
+      } else {
+        EmitLine(*lines, line.severity, line.text);
+      }
     };
   }
   options.deadline_ns = request.deadline_ns;

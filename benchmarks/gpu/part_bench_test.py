@@ -263,7 +263,7 @@ class PartBenchTest(unittest.TestCase):
         content = json.loads(out.read_text())
         self.assertEqual([(each["rows"], each["columns"]) for each in content["results"]], [(1, 32), (5, 32)])
         doc = self.folder / "doc.md"
-        doc.write_text(f"a\n{part_report.BEGIN}\nold\n{part_report.END}\nb\n", encoding="utf-8")
+        doc.write_text(f"a\n{part_report.PLACE.begin}\nold\n{part_report.PLACE.end}\nb\n", encoding="utf-8")
         self.assertEqual(part_report.main([str(out), "--doc", str(doc)]), 0)
         written = doc.read_text(encoding="utf-8")
         self.assertIn("| tp_linear | 32 | 5 |", written)

@@ -13,8 +13,9 @@ import pathlib
 import statistics
 import sys
 
-BEGIN = "<!-- parts on a GPU, written by benchmarks/gpu/part_report.py: begin -->"
-END = "<!-- parts on a GPU, written by benchmarks/gpu/part_report.py: end -->"
+from doc_place import DocPlace
+
+PLACE = DocPlace("parts on a GPU", "benchmarks/gpu/part_report.py")
 
 
 def medians(result: dict) -> dict[str, float]:
@@ -70,20 +71,12 @@ def report(content: dict) -> str:
     return "\n".join(lines)
 
 
-def write(doc: pathlib.Path, text: str) -> None:
-    before, begin, rest = doc.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"error: {doc} lacks the comments between which the table stands: {BEGIN}")
-    doc.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", type=pathlib.Path, nargs="+")
     parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/gpu_parts.md"))
     options = parser.parse_args(arguments)
-    write(options.doc, report(joined([json.loads(file.read_text(encoding="utf-8")) for file in options.files])))
+    PLACE.write(options.doc, report(joined([json.loads(file.read_text(encoding="utf-8")) for file in options.files])))
     return 0
 
 

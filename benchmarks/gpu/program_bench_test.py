@@ -19,7 +19,6 @@ import part_workloads
 import program_bench
 import program_cases
 import program_contenders
-import program_doc
 import program_platforms
 import program_plots
 import program_report
@@ -316,7 +315,7 @@ class ReportTest(unittest.TestCase):
         content["cells"] = [{**first, "rows": rows, "bytes": rows * 16384} for rows in (1, 16, 64)]
         with tempfile.TemporaryDirectory(prefix="cotune.") as folder:
             doc = pathlib.Path(folder) / "doc.md"
-            doc.write_text(f"{program_doc.BEGIN}\n{program_doc.END}\n", encoding="utf-8")
+            doc.write_text(f"{program_plots.PLACE.begin}\n{program_plots.PLACE.end}\n", encoding="utf-8")
             program_plots.write(doc, program_report.report([content]))
             written = doc.read_text(encoding="utf-8")
             self.assertEqual(written.count("![add_residual_norm, 2 GPUs](figures/add_residual_norm_2_gpus.svg)"), 1)
@@ -331,7 +330,7 @@ class ReportTest(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="cotune.") as folder:
             doc, file = pathlib.Path(folder) / "doc.md", pathlib.Path(folder) / "file.json"
             file.write_text(json.dumps(self.content(**self.TIMES)), encoding="utf-8")
-            doc.write_text(f"a\n{program_doc.BEGIN}\nold\n{program_doc.END}\nb\n", encoding="utf-8")
+            doc.write_text(f"a\n{program_plots.PLACE.begin}\nold\n{program_plots.PLACE.end}\nb\n", encoding="utf-8")
             self.assertEqual(program_report.main([str(file), "--doc", str(doc)]), 0)
             written = doc.read_text(encoding="utf-8")
             self.assertNotIn("old", written)

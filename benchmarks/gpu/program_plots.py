@@ -15,10 +15,11 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import program_doc  # noqa: E402
 import svg_plot  # noqa: E402
+from doc_place import DocPlace  # noqa: E402
 from report import size_text  # noqa: E402
 
+PLACE = DocPlace("programs on GPUs", "benchmarks/gpu/program_report.py")
 SECTION = re.compile(r"^### Programs on (\d+) GPUs?$")
 # Column of the table by the name in the plot, in the order of the lines; the first is drawn bold.
 SERIES = {"cotune": "program us", "collectives alone": "collectives us", "with torch's parts": "cotune + compile us",
@@ -98,7 +99,7 @@ def with_figures(text: str) -> str:
 
 def write(doc: pathlib.Path, text: str) -> None:
     """Puts tables into the doc, and draws them in the folder of its figures."""
-    program_doc.write(doc, with_figures(text))
+    PLACE.write(doc, with_figures(text))
     folder = doc.parent / "figures"
     folder.mkdir(exist_ok=True)
     for name, plot in plots_of(text).items():
@@ -109,7 +110,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance/gpu_programs.md"))
     options = parser.parse_args(arguments)
-    write(options.doc, program_doc.read(options.doc))
+    write(options.doc, PLACE.read(options.doc))
     return 0
 
 

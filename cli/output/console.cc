@@ -9,6 +9,7 @@
 
 #include "cli/output/json_output.h"
 #include "core/base/counted.h"
+#include "core/base/failure_line.h"
 #include "fmt/format.h"
 
 namespace cotune::cli {
@@ -38,16 +39,12 @@ int Console::PrintResult(std::string_view text) {
 
 void Console::OnEvent(const Event& event) {
   if (event.type != EventType::kLine) return;
-  const std::string_view text = event.name;
-  const auto has = [&](const char* words) { return text.find(words) != std::string_view::npos; };
-  const bool is_missing_rank = has("did not come to the rendezvous");
-  if (leaves_out_missing_ranks_ && is_missing_rank) return;
-  if (event.severity == Severity::kError && (has(" died: ") || is_missing_rank)) {
+  if (FailureOfLine(event) == ErrorCode::kRankLost) {
     // The error that ends the command has the same text, and names what is kept.
     const std::lock_guard lock(held_mutex_);
-    held_line_ = text;
+    held_line_ = event.name;
   } else if (event.severity >= Severity::kWarning) {
-    Warn(text);
+    Warn(event.name);
   } else if (flags_.verbose) {
     PrintLog(fmt::format("cotune: {}\n", event.name));
   }

@@ -40,7 +40,7 @@ class Console final : public EventSink {
   // "cotune: warning: ...".
   void Warn(std::string_view text);
   // Prints the line about the loss of a rank that OnEvent has kept back, if there is one. For a
-  // command that ends without an error: a rank can die after the result was printed.
+  // command that ends without the error of that loss: a rank can die after the result was printed.
   void WarnOfLostRank();
   // "cotune: note: ...", unless it is empty or the user wants quiet.
   void Note(std::string_view text);
@@ -52,9 +52,6 @@ class Console final : public EventSink {
   void LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text);
   // From now on errors go to this pipe: the process that started this rank says each once.
   void set_error_pipe(int fd) { error_pipe_ = fd; }
-  // From now on the log leaves out lines about ranks that did not come in time: the error that ends
-  // the command has the same text.
-  void set_leaves_out_missing_ranks(bool leaves_out) { leaves_out_missing_ranks_ = leaves_out; }
   int error_pipe() const { return error_pipe_; }  // -1: there is none
   // LogError, and with --json the error as a
   // result too. Gives the exit code.
@@ -64,7 +61,6 @@ class Console final : public EventSink {
   // `text` as LogError makes it.
   void PrintErrorLine(std::string_view prefix, std::string_view text);
 
-  bool leaves_out_missing_ranks_ = false;
   std::FILE* results_;
   std::FILE* log_;
   std::string command_;

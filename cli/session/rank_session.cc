@@ -166,7 +166,6 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   options.context = context;
   options.observer = watchers.events.get();
   if (!IsOwnRank(process)) options.missing_ranks_hint = LeftOverText(context);
-  process.console.set_leaves_out_missing_ranks(!IsOwnRank(process));
   COTUNE_TRY(std::unique_ptr<Job> job, Job::Join(options));
   has_joined = true;
   SayJoined(process.console);
@@ -417,7 +416,7 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);
   if (exit_code) {
-    if (*exit_code == 0) process.console.WarnOfLostRank();
+    process.console.WarnOfLostRank();
     return *exit_code;
   }
   if (!SpeaksOf(exit_code.error(), has_joined, context, process))

@@ -281,6 +281,23 @@ TEST(MeasuredCellsTuneTest, ProgramsWithRegisteredOperandsAreMeasuredOnThem) {
   }
 }
 
+// A device gives all ranks one size of the cache, by which the size of their regions follows.
+TEST(MeasuredCellsTuneTest, RegionsOfOtherSizesOnSomeRanksAreAnErrorOnAllRanks) {
+  Tune tune;
+  tune.buffer_class = BufferClass::kSymmetric;
+  tune.node_sizes = {{65536}};
+  tune.device = [](int rank) {
+    return DeviceScript{std::nullopt, (rank == 1 ? 256u : 128u) << 10};
+  };
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("fast", 20'000)}; };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome);
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(view.outcome.error().what,
+                testing::MatchesRegex("rank 0 registers [0-9]+ bytes, rank 1 registers [0-9]+"));
+  }
+}
+
 TEST(MeasuredCellsTuneTest, SymmetricProblemsWithoutSuchMemoryAreAnErrorOnAllRanks) {
   Tune tune;
   tune.buffer_class = BufferClass::kSymmetric;

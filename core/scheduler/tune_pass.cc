@@ -178,6 +178,7 @@ Status TunePass::MakeSymmetricRegion() {
     bytes = std::max(bytes, CellOperands::RegionBytes(program, problem, copies));
   }
   if (bytes == 0) return {};
+  // The same on all ranks, as the size of the cache is; Create fails if it is not.
   COTUNE_TRY(auto region,
              SymmetricRegion::Create(parts_.device, parts_.groups, bytes, WarmDeadlineNs()));
   symmetric_ = std::move(region);

@@ -12,7 +12,7 @@
 namespace cotune {
 namespace {
 
-constexpr char kFormat[] = "STAGE@RANK:kill|stop|exit|delay=MS, and :N for the Nth time";
+constexpr char kFormat[] = "STAGE[.end]@RANK:kill|stop|exit|delay=MS, and :N for the Nth time";
 constexpr int kFaultExitCode = 86;
 
 bool ParseNumber(std::string_view text, int64_t& value) {
@@ -69,7 +69,8 @@ class FaultListener final : public StageObserver {
   FaultListener(const Fault& fault, int rank) : fault_(fault), rank_(rank) {}
 
   void OnEvent(const Event& event) override {
-    const bool is_its_stage = StageBegunBy(event) == fault_.stage;
+    const bool is_its_stage =
+        (fault_.is_at_end ? StageEndedBy(event) : StageBegunBy(event)) == fault_.stage;
     if (is_its_stage && rank_ == fault_.rank && ++seen_ == fault_.nth) CarryOut(fault_);
   }
 
@@ -88,8 +89,12 @@ Result<Fault> ParseFault(std::string_view text, int world_size) {
                 fmt::format("write {}; stages: {}", kFormat, StageNames()));
   };
   Fault fault;
+  constexpr std::string_view kEnd = ".end";
   const size_t at = text.find('@');
-  const std::optional<Stage> stage = FindStage(text.substr(0, at));
+  std::string_view name = text.substr(0, at);
+  fault.is_at_end = name.ends_with(kEnd);
+  if (fault.is_at_end) name.remove_suffix(kEnd.size());
+  const std::optional<Stage> stage = FindStage(name);
   if (at == std::string_view::npos || !stage) return malformed(text.substr(0, at));
   fault.stage = *stage;
   std::string_view rest = text.substr(at + 1);

@@ -13,10 +13,11 @@
 namespace cotune {
 
 // "stage@rank:kill", ":stop", ":exit" or ":delay=MS", with ":N" behind it for the Nth time the
-// stage comes (default 1). stage is a Name(Stage).
+// stage comes (default 1). stage is a Name(Stage); "stage.end" is its end instead of its beginning.
 struct Fault {
   enum class Action { kKill, kStop, kExit, kDelay };
   Stage stage = Stage::kRendezvous;
+  bool is_at_end = false;
   int rank = 0;
   Action action = Action::kKill;
   int64_t delay_ns = 0;
@@ -26,7 +27,7 @@ struct Fault {
 // have.
 Result<Fault> ParseFault(std::string_view text, int world_size = INT_MAX);
 
-// Carries the fault out when its stage begins on its rank.
+// Carries the fault out when its stage begins or ends on its rank.
 std::unique_ptr<StageObserver> MakeFaultListener(const Fault& fault, int rank);
 
 }  // namespace cotune

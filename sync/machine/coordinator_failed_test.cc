@@ -111,6 +111,21 @@ TEST(CoordinatorFailed, BytesThatAreNoFrameAreALaterLoss) {
   EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
 }
 
+TEST(CoordinatorFailed, TheLineAboutTheFailureOfTheJobHasItsCodeAndNoLaterOne) {
+  Desk desk(3);
+  desk.At(0, Connected{7});
+  desk.At(0, BadBytesCame{7, "no frame"});
+  EXPECT_THAT(desk.logged(), SizeIs(1));
+  EXPECT_EQ(desk.logged_failure(), std::nullopt) << "nothing has failed";
+  desk.JoinAll(0);
+  desk.At(1, ConnectionEnded{3});
+  EXPECT_THAT(desk.logged(), ElementsAre(desk.failure().ToText()));
+  EXPECT_EQ(desk.logged_failure(), ErrorCode::kRankLost);
+  desk.At(2, ConnectionEnded{2});
+  EXPECT_THAT(desk.logged(), ElementsAre(HasSubstr("rank 1 died")));
+  EXPECT_EQ(desk.logged_failure(), std::nullopt) << "the job had failed before";
+}
+
 // Nothing is due after a failure, so the time between two events is no stop of this process.
 TEST(CoordinatorFailed, LongSilenceIsNotTakenForAStopOfRankZero) {
   Desk desk(3);

@@ -190,7 +190,7 @@ void CoordinatorMachine::TurnAway(ConnectionId id, const Error& error) {
 
 void CoordinatorMachine::FailAll(Error error) {
   if (failure_.has_value()) return;
-  Log(Severity::kError, error.ToText());
+  actions_.emplace_back(LogLine{Severity::kError, error.ToText(), error.code});
   SendFailure(error);
   failure_ = std::move(error);
 }

@@ -69,9 +69,9 @@ void RaiseDescriptorLimit(int world_size, const LogSink& log) {
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   const bool is_raised = setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted;
   if (is_raised || !log) return;
-  log(Severity::kWarning,
-      fmt::format("rank 0 may open {} files, a job of {} rank{} wants {}: raise ulimit -n",
-                  limit.rlim_cur, world_size, world_size == 1 ? "" : "s", wanted));
+  log({Severity::kWarning,
+       fmt::format("rank 0 may open {} files, a job of {} rank{} wants {}: raise ulimit -n",
+                   limit.rlim_cur, world_size, world_size == 1 ? "" : "s", wanted)});
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ void CoordinatorServer::Loop::AcceptOne() {
   const bool is_out_of_descriptors =
       error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
   if (!is_out_of_descriptors) return Accept();  // anything else concerns that connection alone
-  if (options_.log) options_.log(Severity::kWarning, "accept: " + ErrnoText(error));
+  if (options_.log) options_.log({Severity::kWarning, "accept: " + ErrnoText(error)});
   accept_timer_.expires_after(kAcceptPause);  // let some go first
   accept_timer_.async_wait([this](error_code stopped) {
     if (!stopped) Accept();
@@ -192,7 +192,7 @@ void CoordinatorServer::Loop::AcceptOne() {
 
 void CoordinatorServer::Loop::OnAccepted(HomeFd fd) {
   if (!SameUser(fd.get())) {
-    if (options_.log) options_.log(Severity::kWarning, "a process of another user was refused");
+    if (options_.log) options_.log({Severity::kWarning, "a process of another user was refused"});
     return;
   }
   auto session = std::make_shared<Session>(context_);
@@ -200,7 +200,7 @@ void CoordinatorServer::Loop::OnAccepted(HomeFd fd) {
   error_code error;
   session->socket.assign(stream_protocol(), session->fd.get(), error);
   if (error) {
-    if (options_.log) options_.log(Severity::kWarning, "accept: " + error.message());
+    if (options_.log) options_.log({Severity::kWarning, "accept: " + error.message()});
     return;
   }
   session->id = next_id_++;
@@ -303,7 +303,7 @@ void CoordinatorServer::Loop::Do(const CloseConnection& action) {
 }
 
 void CoordinatorServer::Loop::Do(const LogLine& action) {
-  if (options_.log) options_.log(action.severity, action.text);
+  if (options_.log) options_.log(action);
 }
 
 void CoordinatorServer::Loop::Close(ConnectionId id) {

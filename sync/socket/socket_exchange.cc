@@ -52,8 +52,8 @@ class PublishedAddress {
     const Status deleted = store_.Delete(DeadlineAfter(clock_.now_ns(), kDeleteNs));
     // The address is that of a socket which no later rank can join, so it does no harm.
     if (!deleted && log_) {
-      log_(Severity::kWarning,
-           "the address of rank 0 stays in the store: " + deleted.error().ToText());
+      log_({Severity::kWarning,
+            "the address of rank 0 stays in the store: " + deleted.error().ToText()});
     }
   }
 
@@ -67,12 +67,12 @@ class PublishedAddress {
 WaitNotice NoticeOf(const SocketExchangeOptions& options) {
   if (options.missing_ranks_hint.empty() || !options.log) return {};
   return [&options](int64_t left_ns) {
-    options.log(Severity::kWarning,
-                fmt::format("waiting for rank 0, which has not joined the job yet, {}; {}",
-                            left_ns == INT64_MAX
-                                ? "without a limit"
-                                : fmt::format("for at most {} more", DurationText(left_ns)),
-                            options.missing_ranks_hint));
+    options.log({Severity::kWarning,
+                 fmt::format("waiting for rank 0, which has not joined the job yet, {}; {}",
+                             left_ns == INT64_MAX
+                                 ? "without a limit"
+                                 : fmt::format("for at most {} more", DurationText(left_ns)),
+                             options.missing_ranks_hint)});
   };
 }
 

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -24,12 +26,17 @@ namespace cotune::sync {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kDeadlineNs = 20 * kSecondNs;
 
 using Exchange = Result<std::unique_ptr<RankExchange>>;
+
+void MakeFile(const std::string& path) {
+  close(open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+}
 
 TEST(SocketFile, StaleSocketIsReplacedAndLogged) {
   const PrivateDirectory directory;
@@ -65,13 +72,110 @@ TEST(SocketFile, AHandlerOfRankZeroRemovesItsSocketAndNoOther) {
     report.Line(access(directory.socket_path().c_str(), F_OK) == 0 ? "is left" : "is removed");
     exchange->reset();
     // The path may be another's by now.
-    close(open(directory.socket_path().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    MakeFile(directory.socket_path());
     RemoveNotedSocketFile();
     report.Line(access(directory.socket_path().c_str(), F_OK) == 0 ? "another is left"
                                                                    : "another is removed");
   });
   ASSERT_TRUE(processes.WaitForEnd({0}, kDeadlineNs));
-  EXPECT_THAT(processes.lines(0), ::testing::ElementsAre("is removed", "another is left"));
+  EXPECT_THAT(processes.lines(0), ElementsAre("is removed", "another is left"));
+}
+
+// A path whose bytes cannot be read before Open has been called, so that the thread which notes it
+// is interrupted while it copies them.
+class GuardedPath {
+ public:
+  explicit GuardedPath(const std::string& path) {
+    // An allocation of this size has pages of its own.
+    text_.reserve(1 << 20);
+    text_ = path;
+    const auto address = reinterpret_cast<uintptr_t>(text_.data());
+    page_ = reinterpret_cast<void*>(address / kPageBytes * kPageBytes);
+    mprotect(page_, kPageBytes, PROT_NONE);
+  }
+  const std::string& text() const { return text_; }
+  void Open() const { mprotect(page_, kPageBytes, PROT_READ | PROT_WRITE); }
+
+ private:
+  static constexpr size_t kPageBytes = 4096;
+  std::string text_;
+  void* page_ = nullptr;
+};
+
+const GuardedPath* guarded_path = nullptr;
+const std::string* second_path = nullptr;
+bool is_second_left = false;
+
+// A second thread that notes a path, and a handler of a signal that ends the process.
+void NoteSecondPathAndRemove(int) {
+  NoteSocketFile(*second_path);
+  RemoveNotedSocketFile();
+  is_second_left = access(second_path->c_str(), F_OK) == 0;
+  guarded_path->Open();
+}
+
+TEST(SocketFile, WhileAPathIsNotedNoOtherIsNotedAndNoneIsRemoved) {
+  const PrivateDirectory directory;
+  const std::string first = directory.path() + "/first";
+  const std::string second = directory.path() + "/second";
+  MakeFile(first);
+  MakeFile(second);
+  Processes processes;
+  processes.Start([&](Reporter& report) {
+    const GuardedPath path(first);
+    guarded_path = &path;
+    second_path = &second;
+    struct sigaction action = {};
+    action.sa_handler = NoteSecondPathAndRemove;
+    sigaction(SIGSEGV, &action, nullptr);
+    NoteSocketFile(path.text());
+    report.Line(is_second_left ? "the second is left" : "the second is removed");
+    RemoveNotedSocketFile();
+    report.Line(access(first.c_str(), F_OK) == 0 ? "the first is left" : "the first is removed");
+  });
+  ASSERT_TRUE(processes.WaitForEnd({0}, kDeadlineNs));
+  EXPECT_THAT(processes.lines(0), ElementsAre("the second is left", "the first is removed"));
+}
+
+// Threads of one process that make jobs at the same time: one path is noted, whole, and no other.
+TEST(SocketFile, OfSeveralThreadsOneNotesItsPath) {
+  const PrivateDirectory directory;
+  Processes processes;
+  processes.Start([&](Reporter& report) {
+    constexpr int kRounds = 2000;
+    const std::string paths[] = {directory.path() + "/" + std::string(60, 'a'),
+                                 directory.path() + "/" + std::string(60, 'b')};
+    std::atomic<int> arrived{0};
+    int wrong = 0;
+    const auto meet = [&](int total) {
+      arrived.fetch_add(1);
+      while (arrived.load() < total) std::this_thread::yield();
+    };
+    std::thread other([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        meet(4 * round + 2);
+        NoteSocketFile(paths[1]);
+        meet(4 * round + 4);
+      }
+    });
+    for (int round = 0; round < kRounds; ++round) {
+      for (const std::string& path : paths) MakeFile(path);
+      meet(4 * round + 2);
+      NoteSocketFile(paths[0]);
+      meet(4 * round + 4);
+      RemoveNotedSocketFile();
+      int left = 0;
+      for (const std::string& path : paths) {
+        left += access(path.c_str(), F_OK) == 0 ? 1 : 0;
+        ForgetSocketFile(path);
+      }
+      wrong += left == 1 ? 0 : 1;
+    }
+    other.join();
+    report.Line(std::to_string(wrong) + " rounds are wrong");
+  });
+  ASSERT_TRUE(processes.WaitForEnd({0}, kDeadlineNs));
+  EXPECT_EQ(processes.last_line(0), "0 rounds are wrong");
 }
 
 // One that is bound and does not listen yet is not stale.

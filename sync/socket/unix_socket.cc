@@ -112,7 +112,7 @@ Status RemoveStale(const std::string& path, const sockaddr_un& address, const Lo
         error == 0 || error == EPROTOTYPE ? "a process has a socket there" : ErrnoText(error),
         "wait for that job or give this one its own socket path");
   }
-  if (log) log(Severity::kWarning, "removed the stale socket of a job that has ended: " + path);
+  if (log) log({Severity::kWarning, "removed the stale socket of a job that has ended: " + path});
   if (unlink(path.c_str()) != 0 && errno != ENOENT) {
     return Fail(ErrorCode::kEnvironment, "cannot remove a stale socket: " + ErrnoText(errno), path);
   }
@@ -134,8 +134,8 @@ void RemoveAbandoned(const std::string& directory, const LogSink& log) {
     if (unlink(path.c_str()) == 0) ++removed;
   }
   if (removed == 0 || !log) return;
-  log(Severity::kInfo, fmt::format("removed {} socket{} of jobs that have ended from {}", removed,
-                                   removed == 1 ? "" : "s", directory));
+  log({Severity::kInfo, fmt::format("removed {} socket{} of jobs that have ended from {}", removed,
+                                    removed == 1 ? "" : "s", directory)});
 }
 
 // The right to make and remove sockets in the directory, until the descriptor closes. Without it a

@@ -52,9 +52,9 @@ class PrivateDirectory {
 class Log {
  public:
   LogSink sink() {
-    return [this](Severity, std::string_view text) {
+    return [this](const LogLine& line) {
       const std::lock_guard lock(mutex_);
-      lines_.emplace_back(text);
+      lines_.push_back(line.text);
     };
   }
   std::vector<std::string> lines() {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,13 +29,16 @@ class Desk {
     sent_.clear();
     closed_.clear();
     logged_.clear();
+    logged_failure_.reset();
     for (const CoordinatorAction& action : machine_.OnEvent(event, now_ns)) {
       if (const auto* send = std::get_if<SendFrame>(&action)) {
         if (!send->frame->has_heartbeat()) sent_.push_back(*send);
       } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
         closed_.push_back(close->id);
       } else {
-        logged_.push_back(std::get<LogLine>(action).text);
+        const LogLine& line = std::get<LogLine>(action);
+        logged_.push_back(line.text);
+        logged_failure_ = line.failure;
       }
     }
   }
@@ -71,6 +75,8 @@ class Desk {
   const std::vector<SendFrame>& sent() const { return sent_; }
   const std::vector<ConnectionId>& closed() const { return closed_; }
   const std::vector<std::string>& logged() const { return logged_; }
+  // The failure that the last of these lines is about.
+  std::optional<ErrorCode> logged_failure() const { return logged_failure_; }
   const CoordinatorMachine& machine() const { return machine_; }
   const Error& failure() const {
     static const Error none;
@@ -83,6 +89,7 @@ class Desk {
   std::vector<SendFrame> sent_;
   std::vector<ConnectionId> closed_;
   std::vector<std::string> logged_;
+  std::optional<ErrorCode> logged_failure_;
 };
 
 }  // namespace cotune::sync

@@ -448,24 +448,6 @@ for _overload in (
 
 EXPAND = aten.expand.default
 
-# Operators whose time does not matter between a collective and its wait.
-LIGHT = frozenset(
-    {
-        EXPAND,
-        aten.permute.default,
-        aten.t.default,
-        aten.transpose.int,
-        aten.split.Tensor,
-        aten.split_with_sizes.default,
-        aten.slice.Tensor,
-        aten.select.int,
-        aten.empty.memory_format,
-        aten.full.default,
-        aten.sym_size.int,
-        aten.sym_numel.default,
-    }
-)
-
 
 def literal_of(node: Any) -> float | None:
     """The number that a node fills a tensor of one element with; None for any other node."""

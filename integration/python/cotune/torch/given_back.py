@@ -77,7 +77,8 @@ _Place = tuple[str, str]
 
 class _Registry:
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # Reentrant: a garbage collection in a thread that holds it may run a finalizer, and so _forget.
+        self.lock = threading.RLock()
         self.reasons: dict[_Place, dict[Key, str]] = {}
         self.verdicts: dict[str, list[Verdict]] = {}  # by the name of the process group
         self.notes: dict[str, list[str]] = {}
@@ -117,7 +118,7 @@ def note_line(group_name: str, line: str) -> None:
 def lines() -> list[tuple[str, str]]:
     """The lines that were kept, each with the name of its process group."""
     with _registry.lock:
-        return [(name, line) for name, several in _registry.notes.items() for line in several]
+        return [(name, line) for name, several in _registry.notes.copy().items() for line in several]
 
 
 def give_back(group_name: str, device: torch.device, key: Key, reason: str) -> None:
@@ -156,20 +157,21 @@ def verdicts_of(group_name: str, text: str) -> list[Verdict]:
 def graph_verdicts() -> list[tuple[str, Verdict]]:
     """The verdicts about whole graphs, each with the name of its process group."""
     with _registry.lock:
-        return [(name, each) for name, several in _registry.verdicts.items() for each in several if not each.name]
+        return [(name, each) for name, several in _registry.verdicts.copy().items() for each in several if not each.name]
 
 
 def key() -> tuple[tuple[str, str, str], ...]:
     """This list as a part of the keys of the caches of compiled graphs."""
     with _registry.lock:
-        found = {(name, device, each.name) for (name, device), reasons in _registry.reasons.items() for each in reasons}
+        reasons_of = _registry.reasons.copy()
+        found = {(name, device, each.name) for (name, device), reasons in reasons_of.items() for each in reasons}
     return tuple(sorted(found))
 
 
 def _forget(name: str) -> None:
     with _registry.lock:
-        for place in [each for each in _registry.reasons if each[0] == name]:
-            del _registry.reasons[place]
+        for place in [each for each in _registry.reasons.copy() if each[0] == name]:
+            _registry.reasons.pop(place, None)
         _registry.verdicts.pop(name, None)
         _registry.notes.pop(name, None)
 

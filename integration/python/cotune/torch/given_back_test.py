@@ -61,6 +61,20 @@ class GivenBackTest(unittest.TestCase):
         self.assertEqual(self.reasons(CPU), [""])
         self.assertNotIn(("g", "a line"), given_back.lines())
 
+    def test_a_thread_that_holds_the_lock_may_run_a_finalizer(self):
+        """A garbage collection may begin in any line of it."""
+        given_back.give_back("g", CPU, KEY, "it lost")
+        has_forgotten = threading.Event()
+
+        def collects_garbage() -> None:
+            with given_back._registry.lock:
+                groups.drop("g")
+            has_forgotten.set()
+
+        threading.Thread(target=collects_garbage, daemon=True).start()
+        self.assertTrue(has_forgotten.wait(20), "it waits for itself")
+        self.assertEqual(self.reasons(CPU), [""])
+
 
 if __name__ == "__main__":
     unittest.main()

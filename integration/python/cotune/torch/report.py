@@ -31,7 +31,8 @@ _EXPLAIN_BYTES = 1 << 16
 # A tune that takes longer says at most so often where it is.
 _PROGRESS_S = 2.0
 
-_lock = threading.Lock()
+# Reentrant: a garbage collection in a thread that holds it may run a finalizer, and so _forget.
+_lock = threading.RLock()
 _shows_tables = True
 
 
@@ -58,7 +59,8 @@ _failures_shown: set[tuple[str, str]] = set()  # (group, error)
 
 def _forget(name: str) -> None:
     """Forgets which failures of a group were shown: another group may have its name later."""
-    _failures_shown.difference_update([each for each in _failures_shown.copy() if each[0] == name])
+    with _lock:
+        _failures_shown.difference_update([each for each in _failures_shown.copy() if each[0] == name])
 
 
 groups.when_dropped(_forget)
@@ -343,15 +345,6 @@ def _warn(name: str, group_rank: int, text: str, *arguments: Any) -> None:
         is_new = key not in _failures_shown
         _failures_shown.add(key)
     log.log(logging.WARNING if group_rank == 0 and is_new else logging.INFO, text, *arguments)
-
-
-def _forget(name: str) -> None:
-    with _lock:
-        for key in [key for key in _failures_shown if key[0] == name]:
-            _failures_shown.discard(key)
-
-
-groups.when_dropped(_forget)
 
 
 def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, prints: bool) -> None:

@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+import threading
 import unittest
 from unittest import mock
 
@@ -233,6 +234,35 @@ class OutcomeTest(unittest.TestCase):
                 self._tune(Result.ERROR_ENVIRONMENT, error)
         levels = [each.levelname for each in shown.records if "are not tuned" in each.getMessage()]
         self.assertEqual(levels, ["WARNING", "INFO", "WARNING"])
+
+    def test_a_later_group_of_the_name_has_warnings_of_its_own(self) -> None:
+        report._failures_shown.add(("1", "another group's"))
+        with self.assertLogs("cotune.torch", "INFO") as shown:
+            for _ in range(2):
+                self._tune(Result.ERROR_ENVIRONMENT, b"no choice ran")
+                for forget in groups._dropped:
+                    forget("0")
+        levels = [each.levelname for each in shown.records if "are not tuned" in each.getMessage()]
+        self.assertEqual(levels, ["WARNING", "WARNING"])
+        self.assertEqual(report._failures_shown, {("1", "another group's")})
+        self.assertEqual(sum(each.__module__ == report.__name__ for each in groups._dropped), 1)
+
+    def test_failures_are_forgotten_under_the_lock(self) -> None:
+        with mock.patch.object(report, "_lock") as lock:
+            report._forget("0")
+        lock.__enter__.assert_called_once()
+
+    def test_a_thread_that_holds_the_lock_may_run_a_finalizer(self) -> None:
+        """A garbage collection may begin in any line of it."""
+        has_forgotten = threading.Event()
+
+        def collects_garbage() -> None:
+            with report._lock:
+                report._forget("0")
+            has_forgotten.set()
+
+        threading.Thread(target=collects_garbage, daemon=True).start()
+        self.assertTrue(has_forgotten.wait(20), "it waits for itself")
 
     def test_the_function_that_runs_a_graph_out_of_a_cache(self) -> None:
         self._tune(cells=(b"program p, 1 row", b"program p, 8 rows"))
