@@ -40,6 +40,11 @@ def explained(function: Callable[..., Any], *tensors: Any, **options: Any) -> di
     return decisions.explain_data()[0]
 
 
+def lines_of(decision: decisions.GraphDecision) -> list[list[str]]:
+    """The lines of each program that was decided, without its name."""
+    return [each.text.splitlines()[1:] for each in decision.programs]
+
+
 class GraphBuilder:
     """Makes a graph node by node; the value of each node is what its operator gives on "meta"."""
 
@@ -83,6 +88,10 @@ class GraphBuilder:
         rewriting.rewrite(self.graph, Settings(**options), lambda name: facts)
         self.graph.lint()
         return decisions.graphs()[0]
+
+    def programs(self) -> list[fx.Node]:
+        """The calls of programs, in order."""
+        return [node for node in self.graph.nodes if "program" in node.kwargs]
 
     def targets(self) -> list[Any]:
         """The operators of the graph's calls, in order."""
