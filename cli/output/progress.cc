@@ -71,7 +71,10 @@ std::string ProgressState::TextOf(const Problem& problem) const {
     return each.anchor().program_digest == cls.program_digest;
   });
   if (cls.program_digest != 0 && program != programs_.end()) return CellText(*program, problem);
-  return fmt::format("{} {} {}{}", Name(cls.collective), Name(cls.dtype),
+  // Sums are the default of the command line, and mostly the only reduction.
+  const bool is_named = cls.reduction != Reduction::kNone && cls.reduction != Reduction::kSum;
+  return fmt::format("{}{} {} {}{}", Name(cls.collective),
+                     is_named ? fmt::format(" {}", Name(cls.reduction)) : "", Name(cls.dtype),
                      FormatSizeBytes(problem.bytes()), cls.in_place ? " in place" : "");
 }
 

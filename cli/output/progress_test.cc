@@ -49,6 +49,15 @@ TEST(ProgressTest, PlanSaysHowMuchThereIs) {
   EXPECT_TRUE(PlanText(fresh, "x.tdb").starts_with("1 cell to measure: 48 choices"));
 }
 
+TEST(ProgressTest, ALineNamesEachReductionButSums) {
+  DatabaseEntry entry = EntryForTest(256);
+  entry.cell.problem.cls.reduction = Reduction::kMax;
+  ProgressState state;
+  state.FinishCell(0, 1, entry.cell, entry.winner, 1);
+  EXPECT_TRUE(state.last_done_text().starts_with("[1/1] all_reduce max f32 1K: "))
+      << state.last_done_text();
+}
+
 TEST(ProgressTest, LineShowsShareCountTimeLeftCellAndLastWinner) {
   const DatabaseEntry entry = EntryForTest(256);
   ProgressState state;

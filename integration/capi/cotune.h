@@ -115,7 +115,8 @@ enum {
   COTUNE_I32 = 5,
   COTUNE_I64 = 6,
   COTUNE_U8 = 7,
-  /* Of values in programs; collectives move them as bytes and reduce none. */
+  /* Of values in programs. Collectives of these are calls of COTUNE_U8 with the same count: they
+   * are moved as bytes, and not reduced. */
   COTUNE_I8 = 8,
   COTUNE_F8_E4M3 = 9, /* without infinity */
   COTUNE_F8_E5M2 = 10
