@@ -12,7 +12,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -135,47 +134,6 @@ TEST(SocketFile, WhileAPathIsNotedNoOtherIsNotedAndNoneIsRemoved) {
   });
   ASSERT_TRUE(processes.WaitForEnd({0}, kDeadlineNs));
   EXPECT_THAT(processes.lines(0), ElementsAre("the second is left", "the first is removed"));
-}
-
-// Threads of one process that make jobs at the same time: one path is noted, whole, and no other.
-TEST(SocketFile, OfSeveralThreadsOneNotesItsPath) {
-  const PrivateDirectory directory;
-  Processes processes;
-  processes.Start([&](Reporter& report) {
-    constexpr int kRounds = 2000;
-    const std::string paths[] = {directory.path() + "/" + std::string(60, 'a'),
-                                 directory.path() + "/" + std::string(60, 'b')};
-    std::atomic<int> arrived{0};
-    int wrong = 0;
-    const auto meet = [&](int total) {
-      arrived.fetch_add(1);
-      while (arrived.load() < total) std::this_thread::yield();
-    };
-    std::thread other([&] {
-      for (int round = 0; round < kRounds; ++round) {
-        meet(4 * round + 2);
-        NoteSocketFile(paths[1]);
-        meet(4 * round + 4);
-      }
-    });
-    for (int round = 0; round < kRounds; ++round) {
-      for (const std::string& path : paths) MakeFile(path);
-      meet(4 * round + 2);
-      NoteSocketFile(paths[0]);
-      meet(4 * round + 4);
-      RemoveNotedSocketFile();
-      int left = 0;
-      for (const std::string& path : paths) {
-        left += access(path.c_str(), F_OK) == 0 ? 1 : 0;
-        ForgetSocketFile(path);
-      }
-      wrong += left == 1 ? 0 : 1;
-    }
-    other.join();
-    report.Line(std::to_string(wrong) + " rounds are wrong");
-  });
-  ASSERT_TRUE(processes.WaitForEnd({0}, kDeadlineNs));
-  EXPECT_EQ(processes.last_line(0), "0 rounds are wrong");
 }
 
 // One that is bound and does not listen yet is not stale.
