@@ -49,8 +49,9 @@ size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
   return hash ^ (hash >> 31);
 }
 
-Dispatcher::Dispatcher(Job& job)
+Dispatcher::Dispatcher(Job& job, bool marks_calls)
     : job_(job),
+      marks_calls_(marks_calls),
       rank_(job.rank()),
       world_size_(job.world_size()),
       ranks_per_node_(job.places().ranks_per_host()) {
@@ -106,15 +107,17 @@ bool Dispatcher::IsInPlace(const Call& call) const {
   if (call.count == 0) return false;
   const auto* send = static_cast<const std::byte*>(call.send);
   const auto* recv = static_cast<const std::byte*>(call.recv);
-  const uint64_t own_block = static_cast<uint64_t>(rank_) * call.count * SizeBytes(call.dtype);
+  const auto own_block = [&] {
+    return static_cast<uint64_t>(rank_) * call.count * SizeBytes(call.dtype);
+  };
   switch (call.collective) {
     case Collective::kAllReduce:
     case Collective::kAllToAll:
       return send == recv;
     case Collective::kAllGather:
-      return send == recv + own_block;
+      return send == recv + own_block();
     case Collective::kReduceScatter:
-      return recv == send + own_block;
+      return recv == send + own_block();
     case Collective::kBroadcast:
       // Only the root has a send buffer, so the other ranks cannot tell.
       return false;
@@ -197,13 +200,30 @@ Result<Dispatcher::CallKey> Dispatcher::KeyOf(const Call& call, const Problem& p
   return CallKey{IsSymmetric(call, problem, winner.backend()) ? symmetric : plain, forced};
 }
 
+// A call like the one before it runs by this function, by Launch and by nothing else of this class.
+// Other calls, and failures, have functions of their own, because space for errors makes a function
+// longer for every call.
 Status Dispatcher::Run(const Call& call) {
-  if (Status may = MayRun(); !may) return may;
+  if (!CanRun()) return MayRun();
   last_timeout_ns_ = call.timeout_ns;
-  const Result<CachedPlan*> plan = PlanOf(call);
-  if (!plan) return Remember(WithCapture(Propagate(plan), call.stream));
-  const Result<ChoiceCaller*> caller = CallerFor(**plan, call.stream);
+  CachedPlan* const latest = LatestPlan(call);
+  if (latest == nullptr || latest->is_eager) return RunUnlikeLatest(call, latest);
+  return Launch(*latest->caller, call);
+}
+
+Status Dispatcher::RunUnlikeLatest(const Call& call, CachedPlan* latest) {
+  CachedPlan* plan = latest;
+  if (plan == nullptr) {
+    const Result<CachedPlan*> found = PlanOf(call);
+    if (!found) return Remember(WithCapture(Propagate(found), call.stream));
+    plan = *found;
+  }
+  const Result<ChoiceCaller*> caller = CallerFor(*plan, call.stream);
   if (!caller) return Remember(Propagate(caller));
+  return Launch(**caller, call);
+}
+
+Status Dispatcher::Launch(ChoiceCaller& caller, const Call& call) {
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
@@ -211,8 +231,10 @@ Status Dispatcher::Run(const Call& call) {
   arguments.deadline_ns = DeadlineOf(call.timeout_ns);
   const void* const operands[] = {call.send, call.recv};
   job_.captured_memory().Note(job_.device(), call.stream, operands);
-  MarkStage(job_.observer(), Stage::kDispatch);
-  return Remember((*caller)->Launch(arguments, job_.clock()));
+  if (marks_calls_) MarkStage(job_.observer(), Stage::kDispatch);
+  Status status = caller.Launch(arguments, job_.clock());
+  if (!status) status = Remember(std::move(status));
+  return status;
 }
 
 Status Dispatcher::MayRun() const {
@@ -233,19 +255,29 @@ int64_t Dispatcher::DeadlineOf(int64_t timeout_ns) const {
   return DeadlineAfter(is_coarse ? clock.coarse_now_ns() : clock.now_ns(), timeout_ns);
 }
 
+Dispatcher::LatestCall Dispatcher::WithLatestPlan(const Call& call) const {
+  return {table_.load(std::memory_order_acquire),
+          latest_.plan,
+          call.count,
+          call.root,
+          call.collective,
+          call.dtype,
+          call.reduction,
+          IsInPlace(call)};
+}
+
+Dispatcher::CachedPlan* Dispatcher::LatestPlan(const Call& call) const {
+  // Buffers may be registered in one call and not in the next one.
+  if (latest_.plan == nullptr || job_.groups().HasRegisteredMemory()) return nullptr;
+  return WithLatestPlan(call) == latest_ && HasBuffers(call) ? latest_.plan : nullptr;
+}
+
 Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
-  const DispatchTable* table = table_.load(std::memory_order_acquire);
-  LatestCall wanted{table,           latest_.plan, call.count,     call.root,
-                    call.collective, call.dtype,   call.reduction, IsInPlace(call)};
-  // Whether buffers are registered changes from call to call.
-  const bool is_plain = !job_.groups().HasRegisteredMemory();
-  if (is_plain && latest_.plan != nullptr && wanted == latest_ && HasBuffers(call)) {
-    return latest_.plan;
-  }
+  LatestCall wanted = WithLatestPlan(call);
   COTUNE_TRY(const Problem problem, ProblemOf(call));
-  COTUNE_TRY(const CallKey key, KeyOf(call, problem, *table));
+  COTUNE_TRY(const CallKey key, KeyOf(call, problem, *wanted.table));
   Result<CachedPlan*> plan = PlanFor(key.key, nullptr);
-  wanted.plan = plan && is_plain ? *plan : nullptr;
+  wanted.plan = plan && !job_.groups().HasRegisteredMemory() ? *plan : nullptr;
   latest_ = wanted;
   return plan;
 }

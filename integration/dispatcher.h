@@ -86,7 +86,9 @@ struct CallExplanation {
 // before it; a tune of the job drops its plans.
 class Dispatcher {
  public:
-  explicit Dispatcher(Job& job);
+  // marks_calls: the observer of the job gets Stage::kDispatch before each call. False saves that
+  // for an observer that takes no marks.
+  explicit Dispatcher(Job& job, bool marks_calls = true);
   ~Dispatcher();
 
   // The table that every rank has committed. Not while a call runs.
@@ -240,6 +242,8 @@ class Dispatcher {
 
   // Fails if a plugin call is stuck or the group is stopped. Every call starts with it.
   Status MayRun() const;
+  // The same question without the reason, answered by a few loads. A no is for good.
+  bool CanRun() const { return job_.stuck() == nullptr && !job_.stop().is_set(); }
   int64_t DeadlineOf(int64_t timeout_ns) const;
   // The time until which a choice is made ready for a call. A short setting for measurements does
   // not shorten it, because a call has its own timeout.
@@ -275,8 +279,15 @@ class Dispatcher {
   Result<Problem> ProblemOf(const Call& call) const;
   bool IsInPlace(const Call& call) const;
   bool HasBuffers(const Call& call) const;
-  // The plan of this call. One that equals the latest takes it without a lookup.
+  // The call by all that its plan depends on, with the plan of the latest call.
+  LatestCall WithLatestPlan(const Call& call) const;
+  // Returns the plan of the latest call if this one equals it, without a lookup; else nullptr.
+  CachedPlan* LatestPlan(const Call& call) const;
   Result<CachedPlan*> PlanOf(const Call& call);
+  // Runs a call that needs more than the latest plan: one that is unlike the latest call (latest is
+  // nullptr), or whose plan cannot be captured.
+  Status RunUnlikeLatest(const Call& call, CachedPlan* latest);
+  Status Launch(ChoiceCaller& caller, const Call& call);
   // Whether all ranks have registered the call's buffers, with that backend if one is given.
   bool IsSymmetric(const Call& call, const Problem& problem, std::string_view backend = {}) const;
   // Returns the key of the forced choice, or else of the agreed one, if there is one, and otherwise
@@ -353,6 +364,7 @@ class Dispatcher {
   void DropOldestTable();
 
   Job& job_;
+  const bool marks_calls_;
   const int rank_;
   const int world_size_;
   const int32_t ranks_per_node_;

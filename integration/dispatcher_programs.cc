@@ -239,7 +239,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
 }
 
 Status Dispatcher::Run(const ProgramCall& call) {
-  if (Status may = MayRun(); !may) return may;
+  if (!CanRun()) return MayRun();
   last_timeout_ns_ = call.timeout_ns;
   if (call.graph->is_single_collective()) {
     COTUNE_TRY(const Program* program, Bound(*call.graph));
@@ -257,7 +257,7 @@ Status Dispatcher::Run(const ProgramCall& call) {
   arguments.stream = call.stream;
   arguments.deadline_ns = DeadlineOf(call.timeout_ns);
   NoteOperands(call);
-  MarkStage(job_.observer(), Stage::kDispatch);
+  if (marks_calls_) MarkStage(job_.observer(), Stage::kDispatch);
   return Remember(EndedInTheMiddle((*caller)->Launch(arguments, job_.clock())));
 }
 

@@ -21,6 +21,51 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// Counts the marks of calls.
+class CallMarks final : public StageObserver {
+ public:
+  void OnEvent(const Event& event) override {
+    if (StageBegunBy(event) == Stage::kDispatch) ++calls_;
+  }
+  int calls() const { return calls_; }
+
+ private:
+  int calls_ = 0;
+};
+
+TEST_F(DispatcherTest, MarksEachCallForAnObserverThatTakesMarks) {
+  CallMarks marks;
+  observer_ = &marks;
+  JoinFake("choice usual default");
+  const Call call = SumOf(16);
+  ASSERT_TRUE(dispatcher_->Run(call));
+  ASSERT_TRUE(dispatcher_->Run(call)) << "by the plan of the latest call";
+  EXPECT_EQ(marks.calls(), 2);
+  dispatcher_.reset();
+  dispatcher_ = std::make_unique<Dispatcher>(*job_, /*marks_calls=*/false);
+  ASSERT_TRUE(dispatcher_->Run(call));
+  EXPECT_EQ(marks.calls(), 2);
+  dispatcher_.reset();
+  job_.reset();  // before its observer
+}
+
+TEST_F(DispatcherTest, ChecksACallThatIsLikeTheLatestOne) {
+  JoinFake("choice usual default");
+  const Call call = SumOf(16);
+  ASSERT_TRUE(dispatcher_->Run(call));
+  Call without_buffer = call;
+  without_buffer.recv = nullptr;
+  const Status refused = dispatcher_->Run(without_buffer);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().what, HasSubstr("the receive buffer is NULL"));
+  ASSERT_TRUE(dispatcher_->Run(call));
+  job_->stop().Set({ErrorCode::kRankLost, "rank 3 is lost", "", "", "", {3}});
+  const Status stopped = dispatcher_->Run(call);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().what, "rank 3 is lost");
+}
+
 TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
   JoinWith(FakeWithMemory(), "choice usual default\nchoice plain_winner\nchoice zero_copy");
   const Call call = SumOf(16);

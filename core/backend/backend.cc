@@ -25,9 +25,18 @@ bool IsStillInProgress(const Error& error) {
 
 Status Plan::Run(const LaunchArguments& arguments, const Clock& clock) {
   const int64_t launched_ns = clock.coarse_now_ns();
-  COTUNE_RETURN_IF_ERROR(Launch(arguments));
-  COTUNE_TRY(const bool done, Progress(arguments.deadline_ns));
-  return done ? Status() : AwaitEnd(launched_ns, arguments.deadline_ns, clock);
+  // One object is the answer on all ways: a new Status is first filled with zeroes, all of an
+  // error.
+  Status status = Launch(arguments);
+  if (status) {
+    const Result<bool> done = Progress(arguments.deadline_ns);
+    if (!done) {
+      status = Propagate(done);
+    } else if (!*done) {
+      status = AwaitEnd(launched_ns, arguments.deadline_ns, clock);
+    }
+  }
+  return status;
 }
 
 Status Plan::AwaitEnd(int64_t launched_ns, int64_t deadline_ns, const Clock& clock) {

@@ -9,6 +9,14 @@
 #include "core/recipe/recipe_source.h"
 
 namespace cotune {
+namespace {
+
+// A function of its own, so that calls need no space for the error.
+[[gnu::cold]] Status NotPrecompiled(const ChoiceId& id) {
+  return Fail(ErrorCode::kInternal, "choice was not precompiled", id.text());
+}
+
+}  // namespace
 
 Status ChoiceCaller::Precompile(int64_t deadline_ns) {
   const std::lock_guard lock(mutex_);
@@ -60,21 +68,18 @@ Result<Recipe> ChoiceCaller::TakeRecipe() {
 }
 
 Result<TimedSpan> ChoiceCaller::RunOnce(Device& device, const LaunchArguments& arguments) {
-  if (plan_ == nullptr)
-    return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
+  if (plan_ == nullptr) return Propagate(NotPrecompiled(id()));
   return device.RunOnce(*plan_, arguments);
 }
 
 Result<std::unique_ptr<TimedCalls>> ChoiceCaller::PrepareTimed(
     Device& device, std::span<const LaunchArguments> arguments, int32_t repetitions) {
-  if (plan_ == nullptr)
-    return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
+  if (plan_ == nullptr) return Propagate(NotPrecompiled(id()));
   return device.Prepare(*plan_, arguments, repetitions);
 }
 
 Status ChoiceCaller::Launch(const LaunchArguments& arguments, const Clock& clock) {
-  if (plan_ == nullptr)
-    return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
+  if (plan_ == nullptr) return NotPrecompiled(id());
   if (problem_.cls.memory == MemoryKind::kHost) return plan_->Run(arguments, clock);
   return plan_->Launch(arguments);
 }

@@ -192,7 +192,8 @@ Result<std::unique_ptr<cotune_group>> GroupOf(std::shared_ptr<JobNode> node,
   auto group = std::make_unique<cotune_group>();
   const bool is_split = node->parent != nullptr;
   group->node = std::move(node);
-  group->dispatcher = std::make_unique<Dispatcher>(group->job());
+  // The caller's log takes lines only.
+  group->dispatcher = std::make_unique<Dispatcher>(group->job(), /*marks_calls=*/false);
   group->call_timeout_ns = call_timeout_ns;
   group->database_place = std::move(database.place);
   group->names_database = database.is_named;

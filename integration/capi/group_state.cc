@@ -140,4 +140,15 @@ Error StopForException(cotune_group& group, const char* what, Judge judge) {
   return AsStopped(group, failure);
 }
 
+cotune_result RefuseUnusable(cotune_group& group) { return Remember(group, CheckUsable(group)); }
+
+cotune_result RememberFailure(cotune_group& group, const Error& failure, Judge judge) {
+  return Remember(group, tl::make_unexpected(judge(group, failure)));
+}
+
+cotune_result RememberException(cotune_group& group, Judge judge) {
+  return Remember(
+      group, tl::make_unexpected(StopForException(group, "a call failed inside cotune", judge)));
+}
+
 }  // namespace cotune::capi

@@ -139,19 +139,23 @@ Error ErrorOfException(const char* what);
 // exception leaves it open what this rank has done of what the others did.
 Error StopForException(cotune_group& group, const char* what, Judge judge);
 
+// The ends of Guard other than success, as functions of their own: calls need no space for errors.
+cotune_result RefuseUnusable(cotune_group& group);
+cotune_result RememberFailure(cotune_group& group, const Error& failure, Judge judge);
+// A catch block calls it.
+cotune_result RememberException(cotune_group& group, Judge judge);
+
 // Runs `body`, which gives a Status, for a group that must not be NULL and can be used. Nothing is
 // thrown out.
 template <typename Body>
 cotune_result Guard(cotune_group* group, const Body& body, Judge judge = AsStopped) noexcept {
   if (group == nullptr) return COTUNE_ERROR_USAGE;
   try {
-    if (!IsUsable(*group)) return Remember(*group, CheckUsable(*group));
+    if (!IsUsable(*group)) return RefuseUnusable(*group);
     const Status status = body(*group);
-    if (status) return COTUNE_SUCCESS;
-    return Remember(*group, tl::make_unexpected(judge(*group, status.error())));
+    return status ? COTUNE_SUCCESS : RememberFailure(*group, status.error(), judge);
   } catch (...) {
-    return Remember(*group, tl::make_unexpected(
-                                StopForException(*group, "a call failed inside cotune", judge)));
+    return RememberException(*group, judge);
   }
 }
 

@@ -52,6 +52,11 @@ TEST_F(OneProcessTest, RefusesCountsThatOverflow) {
               is_negative)
         << cotune_last_error(group_);
   }
+  // Not too many for a group of this size.
+  EXPECT_EQ(
+      cotune_all_reduce(group_, nullptr, nullptr, uint64_t{1} << 60, COTUNE_F32, COTUNE_REDUCE_SUM),
+      COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("buffer is NULL"));
   x = 5;
   EXPECT_EQ(cotune_all_reduce(group_, &x, &y, 1, COTUNE_F32, COTUNE_REDUCE_SUM), COTUNE_SUCCESS);
   EXPECT_EQ(y, 5);

@@ -75,6 +75,7 @@ class DispatcherTest : public ::testing::Test {
     options.context.job_id = "job";
     options.context.socket_path = folder_ + "/s";
     options.catalogue.tables = {table};
+    options.observer = observer_;
     options.lines = lines_;
     options.recipes = recipes_;
     if (!fake_script.empty()) options.catalogue.settings["fake.script"] = fake_script;
@@ -104,7 +105,8 @@ class DispatcherTest : public ::testing::Test {
     return explanation ? explanation->choice.text() : explanation.error().ToText();
   }
 
-  EventSink* lines_ = nullptr;  // JoinWith gives both to the job
+  StageObserver* observer_ = nullptr;  // JoinWith gives these to the job
+  EventSink* lines_ = nullptr;
   std::shared_ptr<const RecipeSource> recipes_;
   std::string folder_;
   std::unique_ptr<Job> job_;

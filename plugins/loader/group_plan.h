@@ -55,9 +55,8 @@ class GroupPlan final : public Plan {
           is_called = true;
           return handle_.Launch(arguments, stream, &error);
         });
-    if (!status) return is_called ? InFlight(status.error()) : Propagate(status);
-    if (*status < 0) return Failure(*status, error, "launch");
-    return {};
+    if (status && *status >= 0) return launched_;
+    return Failed<void>("launch", status, error, is_called);
   }
 
   Result<bool> Progress(int64_t until_ns) override {
@@ -66,9 +65,8 @@ class GroupPlan final : public Plan {
     const Result<cotune_status_t> status =
         Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
                [&] { return handle_.Progress(until_ns, &error); });
-    if (!status) return InFlight(status.error());
-    if (*status < 0) return Failure(*status, error, "progress");
-    return *status == COTUNE_OK;
+    if (status && *status >= 0) return *status == COTUNE_OK;
+    return Failed<bool>("progress", status, error, true);
   }
 
   void Abort() override {
@@ -77,14 +75,17 @@ class GroupPlan final : public Plan {
   bool IsAborted() const override { return context_->is_aborted(); }
 
  private:
-  // Adds the warning of LeftInFlight on host memory.
-  tl::unexpected<Error> InFlight(Error error) const {
-    if (memory_ != MemoryKind::kHost) return tl::make_unexpected(std::move(error));
-    return LeftInFlight(*context_->backend, std::move(error));
-  }
-  tl::unexpected<Error> Failure(cotune_status_t status, const cotune_error_t& error,
-                                const char* call) const {
-    return ToError(status, error, call, context_->table().name, context_->parameters.job_ranks);
+  // The error of a call that has failed, has thrown or was not made. Adds the warning of
+  // LeftInFlight on host memory, if an operation may be in flight. Not inlined: launch and progress
+  // need no space for the error then.
+  template <class Value>
+  [[gnu::noinline]] Result<Value> Failed(const char* call, const Result<cotune_status_t>& status,
+                                         const cotune_error_t& error, bool is_in_flight) const {
+    if (status) {
+      return ToError(*status, error, call, context_->table().name, context_->parameters.job_ranks);
+    }
+    if (!is_in_flight || memory_ != MemoryKind::kHost) return Propagate(status);
+    return LeftInFlight(*context_->backend, status.error());
   }
 
   const std::shared_ptr<GroupContext> context_;
@@ -93,6 +94,9 @@ class GroupPlan final : public Plan {
   const MemoryKind memory_;
   const bool is_capturable_;
   int64_t deadline_ns_ = 0;  // the running operation's
+  // Success, which launches copy: a new Status is first filled with zeroes, all of the space of an
+  // error, which takes longer than all that is checked here.
+  const Status launched_{};
 };
 
 }  // namespace cotune

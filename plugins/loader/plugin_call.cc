@@ -6,11 +6,13 @@
 
 namespace cotune {
 
-tl::unexpected<Error> Threw(const CallSubject& subject, const char* function, const char* what) {
+Result<cotune_status_t> Threw(const CallSubject& subject, const char* function, const char* what) {
   return Fail(ErrorCode::kInternal, fmt::format("{} threw an exception: {}", function, what),
               subject.text, "a backend lets no exception out of its functions",
               "leave the backend out, or report it to whoever ships the plugin");
 }
+
+Result<cotune_status_t> NotCalled(const Error& stuck) { return tl::make_unexpected(stuck); }
 
 tl::unexpected<Error> LeftInFlight(const BackendContext& context, Error error) {
   const bool is_stuck = context.stuck() != nullptr;

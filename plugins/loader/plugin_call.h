@@ -54,8 +54,11 @@ class BackendContext {
   mutable std::set<std::string> said_;
 };
 
-// Makes the error of a call that threw.
-tl::unexpected<Error> Threw(const CallSubject& subject, const char* function, const char* what);
+// Makes the error of a call that threw. A Result, as Invoke returns it: whoever inlines Invoke
+// needs no further space for an error.
+Result<cotune_status_t> Threw(const CallSubject& subject, const char* function, const char* what);
+// The answer of a call that is not made, because a thread is stuck in another one.
+Result<cotune_status_t> NotCalled(const Error& stuck);
 
 // Makes one call into the plugin, watched, at a place where calls come one at a time. Its answer,
 // or the error that it threw, or why no plugin may be called.
@@ -63,7 +66,7 @@ template <typename Call>
 Result<cotune_status_t> Invoke(const BackendContext& context, CallSlot& slot,
                                const CallSubject& subject, const char* function,
                                int64_t deadline_ns, const Call& call) {
-  if (const Error* stuck = context.stuck()) return tl::make_unexpected(*stuck);
+  if (const Error* stuck = context.stuck()) return NotCalled(*stuck);
   const RunningCall running(slot, subject, function, deadline_ns);
   try {
     return call();

@@ -57,6 +57,17 @@ Extent ExtentOf(const void* buffer, uint64_t bytes) {
   return {begin, begin + bytes};
 }
 
+// The refusals of CheckBuffers are functions of their own, which are not inlined: every call runs
+// that one, and needs no space for errors then.
+[[gnu::noinline]] Result<void> NullBuffer(const char* which, uint64_t count) {
+  return Fail(COTUNE_INVALID_ARGUMENT,
+              fmt::format("the {} buffer is null and count is {}", which, count));
+}
+
+[[gnu::noinline]] Result<void> WrongPlaces(const char* why) {
+  return Fail(COTUNE_INVALID_ARGUMENT, why);
+}
+
 // The offset of the receive buffer from the send buffer when the operation is in place.
 int64_t InPlaceOffset(const Problem& problem, int rank) {
   const auto block = static_cast<int64_t>(problem.count * ElementBytes(problem.type));
@@ -127,9 +138,7 @@ Result<void> CheckBuffers(const Problem& problem, int rank, const void* send, co
   if (problem.count == 0) return {};
   const bool sends = problem.collective != Collective::kBroadcast || rank == problem.root;
   if (receive == nullptr || (sends && send == nullptr)) {
-    return Fail(COTUNE_INVALID_ARGUMENT,
-                fmt::format("the {} buffer is null and count is {}",
-                            receive == nullptr ? "receive" : "send", problem.count));
+    return NullBuffer(receive == nullptr ? "receive" : "send", problem.count);
   }
   if (!sends) return {};
   const uint64_t block = problem.count * ElementBytes(problem.type);
@@ -140,11 +149,11 @@ Result<void> CheckBuffers(const Problem& problem, int rank, const void* send, co
   const auto offset = static_cast<uintptr_t>(InPlaceOffset(problem, rank));
   const bool is_in_place = to.begin == from.begin + offset;
   if (problem.in_place && !is_in_place) {
-    return Fail(COTUNE_INVALID_ARGUMENT,
-                "the problem says in place, but the buffers are not where in place puts them");
+    return WrongPlaces(
+        "the problem says in place, but the buffers are not where in place puts them");
   }
   if (!is_in_place && from.begin < to.end && to.begin < from.end) {
-    return Fail(COTUNE_INVALID_ARGUMENT, "send and receive buffers overlap without being in place");
+    return WrongPlaces("send and receive buffers overlap without being in place");
   }
   return {};
 }
