@@ -252,6 +252,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.catalogue.setting_origins = settings.backend_origins;
   options.catalogue.check_calls = settings.values.check_calls;
   options.on_stuck = [&console = process.console](const Error& error) {
+    console.WarnOfLostRank();
     EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
   };
   options.lines = &process.console;
@@ -419,12 +420,17 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
     process.console.WarnOfLostRank();
     return *exit_code;
   }
-  if (!SpeaksOf(exit_code.error(), has_joined, context, process))
-    return ExitCode(exit_code.error().code);
-  if (context.rank == 0) return process.console.PrintError(exit_code.error());
+  const Error& error = exit_code.error();
+  const bool speaks = SpeaksOf(error, has_joined, context, process);
+  // Another error does not have the reason. If a launcher has started the ranks, another rank may
+  // print this one, in a log of its own.
+  const bool prints_loss = speaks && error.code == ErrorCode::kRankLost;
+  if (!prints_loss && !IsOwnRank(process)) process.console.WarnOfLostRank();
+  if (!speaks) return ExitCode(error.code);
+  if (context.rank == 0) return process.console.PrintError(error);
   // Results, JSON included, are rank 0's.
-  process.console.LogError(exit_code.error());
-  return ExitCode(exit_code.error().code);
+  process.console.LogError(error);
+  return ExitCode(error.code);
 }
 
 TuneSummary Summarize(const TuneReport& report, const std::string& database) {

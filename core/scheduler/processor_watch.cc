@@ -18,9 +18,16 @@ constexpr std::chrono::nanoseconds kPauseMax = std::chrono::milliseconds{10};
 
 }  // namespace
 
+void ProcessorWatch::BeginMeasuring() {
+  if (!JudgesCells() || begins_.empty() || !begins_.front()) return;
+  const std::optional<ProcessorTimes> now = TimesNow();
+  if (now && now->now_ns - begins_.front()->now_ns > kObservedMinNs) begins_.clear();
+}
+
 Result<ProcessorUse> ProcessorWatch::ObserveProcessors() {
   ProcessorUse unknown{.usable = UsableProcessors()};
   std::optional<ProcessorTimes> now = TimesNow();
+  while (begins_.size() > 1 && !begins_.front()) begins_.pop_front();  // that reading has failed
   if (!now || !begins_.front()) return unknown;
   const auto observed_ns = [&](const std::optional<ProcessorTimes>& begin) {
     return begin ? now->now_ns - begin->now_ns : 0;

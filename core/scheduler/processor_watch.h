@@ -36,6 +36,9 @@ class ProcessorWatch {
     begins_.clear();
     Begin();
   }
+  // Measuring begins. If what came before took so long that load during the first cell would hardly
+  // show in it, it no longer counts.
+  void BeginMeasuring();
   // Returns the share of the processors that other programs have used since the measurement began;
   // nothing if it is not known. Collective, and equal on all ranks; called after a begin. now_ns
   // becomes the time of the job at its end. kInterrupted if the user asked a rank to stop.

@@ -38,9 +38,10 @@ auto Processors(std::vector<int64_t> foreign_percent) {
     auto readings = std::make_shared<size_t>(0);
     auto times = std::make_shared<ProcessorTimes>();
     return [foreign_percent, readings, times]() -> std::optional<ProcessorTimes> {
-      // One at the beginning of the tune, and then pairs of them, before and after.
+      // One at the beginning of the tune, one at that of measuring, and then pairs of them, before
+      // and after.
       const size_t reading = (*readings)++;
-      if (reading == 0 || reading % 2 == 1) return *times;
+      if (reading < 2 || reading % 2 == 0) return *times;
       const size_t measurement = std::min(reading / 2, foreign_percent.size()) - 1;
       constexpr int64_t kMeasurementNs = 1'000'000'000;
       Pass(kMeasurementNs, 40 + foreign_percent[measurement], *times);
@@ -179,8 +180,32 @@ TEST(SteadyCellsTuneTest, ShortCellsOnIdleProcessorsAreSteadyAndWaitOnce) {
     EXPECT_EQ(view.outcome->unsteady_cells, 0);
   }
   // On each of two ranks: one when the tune begins and eight until 75 ms later, of which the first
-  // begins the first cell; and two of each other cell.
+  // is for the beginning of measuring and the second for that of the first cell; and two of each
+  // other cell.
   EXPECT_EQ(*readings, 2 * (1 + 8 + 5 * 2));
+}
+
+// Idle processors before a short cell do not hide the load during it, if they were idle for long.
+TEST(SteadyCellsTuneTest, LongStagesBeforeAShortCellDoNotCount) {
+  Steps steps;
+  Tune tune = TuneOf({}, steps);
+  tune.processor_times = [](int) -> std::function<std::optional<ProcessorTimes>()> {
+    auto times = std::make_shared<ProcessorTimes>();
+    auto readings = std::make_shared<int>(0);
+    return [=]() -> std::optional<ProcessorTimes> {
+      // A second of idle processors lies between the beginning of the tune and that of measuring.
+      if (++*readings == 2) {
+        Pass(1'000'000'000, 0, *times);
+      } else {
+        Pass(10'000'000, 60, *times);
+      }
+      return *times;
+    };
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_TRUE(view.cells.at(0).is_unsteady);
+  }
 }
 
 // The load during the first measurement of a short cell is not that during its second.
@@ -221,7 +246,8 @@ TEST(SteadyCellsTuneTest, ProcessorsWhoseTimesStandStillAreNotWaitedForAgain) {
     for (int rank = 0; rank < 2; ++rank) {
       ASSERT_TRUE(views[rank].outcome.has_value()) << views[rank].outcome.error().ToText();
       EXPECT_EQ(views[rank].outcome->unsteady_cells, 0);
-      // One when the tune begins and two of each cell; and until 75 ms are over, if it has any.
+      // One when the tune begins and two of each cell; and until 75 ms are over, if it has any, of
+      // which the first is for the beginning of measuring.
       EXPECT_EQ(*readings[rank], 1 + 3 * 2 + (has_times ? 6 : 0));
     }
   }
@@ -234,8 +260,9 @@ TEST(SteadyCellsTuneTest, AnInterruptEndsTheWaitForProcessorsOnAllRanks) {
   tune.processor_times = [is_waiting](int rank) {
     auto readings = std::make_shared<int>(0);
     return [is_waiting, rank, readings]() -> std::optional<ProcessorTimes> {
-      // The first begins the tune, the second begins the cell, and the third ends it.
-      if (++*readings > 2 && rank == 1) *is_waiting = true;
+      // The first begins the tune, the second measuring, the third the cell, and the fourth ends
+      // it.
+      if (++*readings > 3 && rank == 1) *is_waiting = true;
       return ProcessorTimes{.now_ns = *readings * int64_t{10'000'000}};
     };
   };

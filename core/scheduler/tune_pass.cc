@@ -337,6 +337,7 @@ std::vector<CellPlace> TunePass::PlacesInOrder() const {
 }
 
 Status TunePass::Benchmark() {
+  processors_.BeginMeasuring();
   CellTiming timing(state_, watchdog_, cells_, symmetric_.get(), processors_, start_mode_,
                     begin_ns_);
   COTUNE_RETURN_IF_ERROR(timing.RaceFirstHeats());

@@ -1,8 +1,6 @@
 #include "integration/capi/caller_functions.h"
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -46,32 +44,11 @@ std::string WhyNot(const cotune_function& function, const ProblemClass& cls) {
   return "";
 }
 
-// The functions of a backend that have not returned from a call. Any thread.
-class StuckFunctions {
- public:
-  void Add(const std::string& id) {
-    const std::lock_guard lock(mutex_);
-    ids_.insert(id);
-  }
-  bool Has(const std::string& id) {
-    const std::lock_guard lock(mutex_);
-    return ids_.contains(id);
-  }
-
- private:
-  std::mutex mutex_;
-  std::set<std::string> ids_;
-};
-
 class FunctionPlan final : public Plan {
  public:
-  FunctionPlan(std::shared_ptr<FunctionWorker> worker, std::shared_ptr<StuckFunctions> stuck,
-               const NamedFunction& function, const Problem& problem, int32_t device)
-      : worker_(std::move(worker)),
-        stuck_(std::move(stuck)),
-        function_(function),
-        problem_(problem),
-        device_(device) {}
+  FunctionPlan(std::shared_ptr<FunctionWorker> worker, const NamedFunction& function,
+               const Problem& problem, int32_t device)
+      : worker_(std::move(worker)), function_(function), problem_(problem), device_(device) {}
   FunctionPlan(const FunctionPlan&) = delete;
   FunctionPlan& operator=(const FunctionPlan&) = delete;
   ~FunctionPlan() override {
@@ -97,7 +74,6 @@ class FunctionPlan final : public Plan {
     const bool is_late = done && !*done && clock_.now_ns() >= give_up_ns_;
     if (is_late) {
       worker_->GiveUp();
-      stuck_->Add(function_.id);
       done = Fail(ErrorCode::kDeadline, fmt::format("function {} has not returned", function_.id),
                   "", "it waits for another rank, or does not keep to the deadline of its call",
                   "let the function end with an error when the time of its call is over");
@@ -147,7 +123,6 @@ class FunctionPlan final : public Plan {
   }
 
   const std::shared_ptr<FunctionWorker> worker_;
-  const std::shared_ptr<StuckFunctions> stuck_;
   const NamedFunction function_;
   const Problem problem_;
   const int32_t device_;
@@ -159,12 +134,9 @@ class FunctionPlan final : public Plan {
 
 class FunctionGroup final : public BackendGroup {
  public:
-  FunctionGroup(std::shared_ptr<const FunctionSet> set, std::shared_ptr<StuckFunctions> stuck,
-                std::shared_ptr<FunctionWorker> worker, int32_t device)
-      : set_(std::move(set)),
-        stuck_(std::move(stuck)),
-        worker_(std::move(worker)),
-        device_(device) {}
+  FunctionGroup(std::shared_ptr<const FunctionSet> set, std::shared_ptr<FunctionWorker> worker,
+                int32_t device)
+      : set_(std::move(set)), worker_(std::move(worker)), device_(device) {}
   FunctionGroup(const FunctionGroup&) = delete;
   FunctionGroup& operator=(const FunctionGroup&) = delete;
   ~FunctionGroup() override { worker_->End(); }
@@ -178,13 +150,7 @@ class FunctionGroup final : public BackendGroup {
       return Fail(ErrorCode::kUnsupported,
                   fmt::format("there is no function {}", choice.id.text()));
     }
-    // Each tune would wait for it again until the deadline.
-    if (stuck_->Has(found->id)) {
-      return Fail(ErrorCode::kEnvironment,
-                  fmt::format("function {} has not returned from an earlier call of this process",
-                              found->id));
-    }
-    return std::make_unique<FunctionPlan>(worker_, stuck_, *found, problem, device_);
+    return std::make_unique<FunctionPlan>(worker_, *found, problem, device_);
   }
 
   Status RegisterMemory(void* /*data*/, uint64_t /*bytes*/, int64_t /*deadline_ns*/) override {
@@ -196,7 +162,6 @@ class FunctionGroup final : public BackendGroup {
 
  private:
   const std::shared_ptr<const FunctionSet> set_;
-  const std::shared_ptr<StuckFunctions> stuck_;
   const std::shared_ptr<FunctionWorker> worker_;
   const int32_t device_;
 };
@@ -232,12 +197,11 @@ class FunctionsBackend final : public Backend {
   Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override {
     COTUNE_TRY(std::shared_ptr<FunctionWorker> worker,
                FunctionWorker::Open(set_->group_calls, parameters));
-    return std::make_unique<FunctionGroup>(set_, stuck_, std::move(worker), parameters.device);
+    return std::make_unique<FunctionGroup>(set_, std::move(worker), parameters.device);
   }
 
  private:
   const std::shared_ptr<const FunctionSet> set_;
-  const std::shared_ptr<StuckFunctions> stuck_ = std::make_shared<StuckFunctions>();
 };
 
 tl::unexpected<Error> Wrong(std::string what, std::string next_step) {

@@ -121,7 +121,7 @@ class FunctionsAdapter:
 
     def __init__(self, functions: Functions):
         self._functions = functions
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a garbage collection in a thread that holds it may run a finalizer
         self._groups: dict[int, Any] = {}
         self._running: dict[int, int] = {}  # calls that have not returned, by group
         # The last result of each group, which C code reads after the call.

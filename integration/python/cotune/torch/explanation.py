@@ -107,7 +107,7 @@ def size_of(answer: dict[str, Any], rows: int, program: groups.ProgramOfGroup) -
         size.note = "; ".join([*notes, f"{measured['winner']} won; the ranks run the collective by the choice that they agreed on"])
     if measured.get("unsteady"):
         size.note = "; ".join(filter(None, [size.note, "unsteady times, which the next tune measures again"]))
-    if size.time_us and size.default_time_us:
+    elif size.time_us and size.default_time_us:
         size.gain = size.default_time_us / size.time_us
     return size
 

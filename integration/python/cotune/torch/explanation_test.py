@@ -53,6 +53,7 @@ class SizeTest(unittest.TestCase):
         answer["measured"][0]["unsteady"] = True
         line = explanation.size_lines([self._size(answer, measured={8})])[1]
         self.assertTrue(line.endswith("by this process; unsteady times, which the next tune measures again"), line)
+        self.assertIsNone(self._size(answer, measured={8}).gain)
 
     def test_a_rank_without_the_results_names_the_rank_that_has_the_day(self) -> None:
         """Ranks other than 0 load the table of a database, and not its results."""

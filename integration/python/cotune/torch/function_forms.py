@@ -59,7 +59,7 @@ class Forms:
         self._process_group = weakref.ref(process_group)
         self._device = torch.device("cpu") if device < 0 else torch.device("cuda", device)
         self._prefix = prefix
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a garbage collection in a thread that holds it may run a finalizer
         self._forms: dict[tuple[str, torch.dtype, str], Form] = {}
         self._known: dict[Size, str] = {}
         self.is_tuning = False
